@@ -38,7 +38,7 @@ function(tandem_bench)
   cmake_parse_arguments(B "" "NAME" "SOURCES;DEPS;LIBS;DEFINES" ${ARGN})
   add_executable(${B_NAME} ${B_SOURCES})
   list(TRANSFORM B_DEPS PREPEND tandem_)
-  target_link_libraries(${B_NAME} PRIVATE tandem_flags ${B_DEPS} ${B_LIBS})
+  target_link_libraries(${B_NAME} PRIVATE tandem_flags tandem_bench_report ${B_DEPS} ${B_LIBS})
   target_compile_definitions(${B_NAME} PRIVATE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
     TANDEM_QWEN3_TOKENIZER="${TANDEM_QWEN3_TOKENIZER}" ${B_DEFINES})
   set_property(GLOBAL APPEND PROPERTY TANDEM_BENCH_TARGETS ${B_NAME})
