@@ -42,10 +42,12 @@ struct ExchangeSink {
   std::function<void(std::string bytes)> send;
   std::function<void()> end;
   std::function<size_t()> unsent_bytes;
+  std::function<void()> abort;  // cuts a stream without its end mark; may be empty (then: end)
 };
 
 // Exactly one of: reply(); or begin_stream(), send()*, end(). Dropping the last reference without
-// either answers 500 (or cuts the stream). After the client is gone all calls are no-ops.
+// either answers 500 (or cuts the stream); it may be dropped on any thread: exchanges made by the
+// HTTP side are destroyed on the I/O thread. After the client is gone all calls are no-ops.
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   Exchange(HttpRequest request, ExchangeSink sink)
