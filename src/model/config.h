@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model's config.json as one validated struct. The loader fills it (config.cpp), everybody above
-// reads it. Source: models.md section 1; Hugging Face config files of Qwen3 and Qwen3-MoE.
+// reads it. Source: Hugging Face config files of Qwen3 and Qwen3-MoE; docs/model-files.md lists
+// what is accepted and refused.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ enum class Family : uint8_t { kQwen3, kQwen3Moe };
 struct RopeConfig {
   double theta = 10000.0;
   double partial_factor = 1.0;  // share of head_dim that rotates
-  bool yarn = false;            // models.md 1.7
+  bool yarn = false;            // Peng et al. 2023, as Hugging Face reads it
   double yarn_factor = 1.0;
   double yarn_original_max = 0.0;
   double yarn_beta_fast = 32.0;
@@ -61,7 +62,9 @@ struct GenerationDefaults {
 };
 
 // Reads config.json (flat or nested text_config) and generation_config.json where present. Errors
-// name file and field.
+// name file and field: kNotFound without a config.json, kUnsupported for another family, a
+// quantised checkpoint or a feature that the forward pass lacks, kTooLarge, kDataLoss for broken
+// JSON, else kInvalidArgument. parse_config leaves `name` empty.
 Result<ModelConfig> load_config(const std::filesystem::path& model_dir);
 Result<ModelConfig> parse_config(std::string_view json, std::string_view file_name);
 Result<GenerationDefaults> load_generation_defaults(const std::filesystem::path& model_dir);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads safetensors checkpoints, single or sharded, with every check before a byte is used.
 // model/weights calls it; so do tests, for their golden files. Source: the safetensors format
-// description; reliability.md rows F1-F3, F6.
+// description of Hugging Face; docs/model-files.md lists what is refused.
 #pragma once
 
 #include <cstdint>
@@ -29,14 +29,21 @@ struct SafetensorsHeader {
   uint64_t data_offset = 0;  // of the data section in the file
 };
 
+// Bytes of the length field and the header together, from the file's first 8 bytes. kDataLoss where
+// the length can't be right.
+Result<uint64_t> safetensors_header_bytes(std::string_view head, uint64_t file_bytes,
+                                          std::string_view file_name);
+
 // Checks the header alone: `head` is the file's first bytes (8 + header length), `file_bytes` its
-// size.
+// size. The tensors must tile the data section exactly. kDataLoss for a damaged header,
+// kUnsupported for a dtype that we don't know; the text names the file and the tensor.
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view head, uint64_t file_bytes,
                                                    std::string_view file_name);
 
 // A folder's checkpoint: model.safetensors, or model.safetensors.index.json with its shards.
 // Files are opened relative to the folder, regular files only, read with pread: a file that shrinks
-// gives an error and no SIGBUS.
+// gives an error and no SIGBUS. Index and shards must agree on every tensor. Reads may run on
+// several threads.
 class Checkpoint {
  public:
   static Result<Checkpoint> open(const std::filesystem::path& model_dir);
@@ -60,6 +67,9 @@ class Checkpoint {
   [[nodiscard]] Result<void> read_part(std::string_view name, uint64_t offset, void* out,
                                        size_t bytes) const;
   [[nodiscard]] uint64_t bytes_read() const;
+  // kDataLoss where a file was written to since it was opened: what was read may be of two
+  // versions.
+  [[nodiscard]] Result<void> check_unchanged() const;
 
  private:
   struct State;
