@@ -68,9 +68,8 @@ class PagePool {
   void quarantine(PageId page);
   void release_hold(PageId page);
 
-  // The prefix cache keeps the content of a referenced page from now on. forget() undoes it.
+  // The prefix cache keeps the content of a referenced page, until on_evict takes it away.
   void keep(PageId page, CacheGroup group);
-  void forget(PageId page);
   // Called just before a kept page is taken away. Set once, by the prefix cache.
   void on_evict(std::function<void(PageId)> forget_content) {
     evicted_ = std::move(forget_content);
@@ -114,6 +113,7 @@ class PagePool {
   [[nodiscard]] VictimKey victim_key(CacheGroup group) const;
   int32_t& count_of(PageState state);
   void settle(PageId page);  // moves it to the state that its counters call for
+  void move_to(PageId page, PageState next);
   void link(PageId page);
   void unlink(PageId page);
   void evict_oldest();

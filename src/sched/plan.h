@@ -39,8 +39,8 @@ struct SequenceSpec {
   bool prompt_logits = false;  // every prompt row's logits are wanted, so none comes from the cache
 };
 
-// Consecutive rows of one sequence in one step. Spans stay valid until the next call that changes
-// the scheduler.
+// Consecutive rows of one sequence in one step. Spans stay valid until the next step() or the
+// end of this sequence.
 struct PlanRow {
   RequestId id;
   int32_t position_begin = 0;  // tokens whose KV is in the pages already
