@@ -13,7 +13,7 @@ serve: build  ## build and start the server with the model that ships
 
 build:  ## leaves build/tandem
 	tools/setup/install.sh serve
-	cmake --preset cpu-release -DTANDEM_TESTS=$(if $(wildcard build/with-tests),ON,OFF) -DTANDEM_BENCHES=$(if $(wildcard build/with-tests),ON,OFF) 
+	cmake --preset cpu-release $(if $(wildcard build/CMakeCache.txt),,-DTANDEM_TESTS=OFF -DTANDEM_BENCHES=OFF)
 	cmake --build build -j $(JOBS) --target tandem
 
 install-test:
@@ -21,13 +21,11 @@ install-test:
 
 test: install-test  ## everything but the slow suites
 	cmake --preset cpu-release -DTANDEM_TESTS=ON -DTANDEM_BENCHES=ON
-	@touch build/with-tests
 	cmake --build build -j $(JOBS)
 	TANDEM_PYTHON=$(PYTHON) tools/checks/run_tests.sh build -LE "slow|fuzz"
 
 test-slow: install-test  ## the suites labelled slow
 	cmake --preset cpu-release -DTANDEM_TESTS=ON -DTANDEM_BENCHES=ON
-	@touch build/with-tests
 	cmake --build build -j $(JOBS)
 	TANDEM_PYTHON=$(PYTHON) tools/checks/run_tests.sh build -L slow
 
@@ -48,7 +46,6 @@ fuzz: install-test  ## every fuzz target for TANDEM_FUZZ_SECONDS (60)
 
 bench: install-test  ## every benchmark; figures as JSON lines in build/bench.jsonl
 	cmake --preset cpu-release -DTANDEM_TESTS=ON -DTANDEM_BENCHES=ON
-	@touch build/with-tests
 	cmake --build build -j $(JOBS)
 	$(PYTHON) tools/bench/run.py --build build --json build/bench.jsonl $(ARGS)
 
