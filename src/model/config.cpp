@@ -14,12 +14,12 @@ namespace {
 
 constexpr uint64_t kFileBytesMax = 16U << 20U;
 // Far above every published model, and low enough that no product of them leaves int64.
-constexpr int64_t kLayersMax = 1024;
+constexpr int64_t kLayersMax = 512;
 constexpr int64_t kHiddenMax = 1 << 18;
 constexpr int64_t kHeadsMax = 4096;
 constexpr int64_t kHeadDimMax = 1024;
 constexpr int64_t kIntermediateMax = 1 << 20;
-constexpr int64_t kExpertsMax = 4096;
+constexpr int64_t kExpertsMax = 1024;
 constexpr int64_t kVocabMax = 1 << 22;
 constexpr int64_t kPositionsMax = 1 << 24;
 constexpr int64_t kParametersMax = int64_t{1} << 43U;

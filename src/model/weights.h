@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint's tensors in memory, as they are stored (bf16, row major [out,in]), checked against
 // the config: every tensor has the wanted shape, none is missing, none is unknown. model/forward
-// packs them for its kernels. Source: models.md sections 4.1 and 4.4 for names and shapes.
+// packs them for its kernels. Source of names and shapes: the published checkpoints of Qwen3 and
+// Qwen3-MoE; the MTP layer's are those of Qwen3-Next.
 #pragma once
 
 #include <functional>
@@ -35,7 +36,7 @@ struct LayerWeights {
   std::optional<MoeWeights> moe;
 };
 
-// The draft layer (models.md 5): shares the embedding and the head. Norms are of the family's own
+// The draft layer: shares the embedding and the head. Norms are of the family's own
 // kind.
 struct MtpWeights {
   Tensor fc;                           // bf16 [H,2H], embedding first
@@ -57,14 +58,20 @@ struct Weights {
 using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
 
 struct WeightOptions {
-  bool refuse_nan = true;  // scan for NaN and infinity (F7); the error names the tensor
+  bool refuse_nan = true;  // scan for NaN and infinity; the error names the tensor
   LoadProgress progress;
 };
 
+// Tensors stored as f32 or f16 are rounded to bf16 (a log line counts them). Refused by name:
+// tensors that the config does not ask for, those that are missing, another shape or dtype. A tied
+// config's stored lm_head is ignored. `mtp.*` is taken where any of it is stored, and must then be
+// complete. Reads every byte once, in the order of the files.
 Result<Weights> load_weights(const ModelConfig& config, const Checkpoint& checkpoint,
                              const WeightOptions& options);
 
-// Seeded random weights of the config's shapes, for tests and benches without a checkpoint.
+// Seeded random weights of the config's shapes, for tests and benches without a checkpoint; with
+// the MTP layer where the config announces it. Scaled so that activations keep the size they have
+// in a trained model: norms near 1, matrices with variance 1 / inputs.
 Weights random_weights(const ModelConfig& config, uint64_t seed);
 
 }  // namespace tandem::model
