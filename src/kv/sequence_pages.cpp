@@ -58,13 +58,18 @@ void SequencePages::release() {
   }
 }
 
-std::vector<PageId> SequencePages::quarantine() {
-  std::vector<PageId> held;
-  held.reserve(pages_.size());
+std::vector<PageId> SequencePages::references() const {
+  std::vector<PageId> all;
+  all.reserve(pages_.size());
   for (size_t i = 0; i < pages_.size(); ++i) {
-    held.push_back(pages_[i]);
-    if (i < chain_.size() && chain_[i] != pages_[i]) held.push_back(chain_[i]);
+    all.push_back(pages_[i]);
+    if (i < chain_.size() && chain_[i] != pages_[i]) all.push_back(chain_[i]);
   }
+  return all;
+}
+
+std::vector<PageId> SequencePages::quarantine() {
+  std::vector<PageId> held = references();
   for (size_t i = held.size(); i-- > 0;) pool_->quarantine(held[i]);
   pages_.clear();
   chain_.clear();

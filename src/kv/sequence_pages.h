@@ -38,6 +38,8 @@ class SequencePages {
   [[nodiscard]] std::vector<PageId> quarantine();
 
   [[nodiscard]] std::span<const PageId> pages() const { return pages_; }
+  // Every reference this sequence holds, first page first.
+  [[nodiscard]] std::vector<PageId> references() const;
   [[nodiscard]] int32_t inserted_pages() const { return static_cast<int32_t>(chain_.size()); }
 
  private:

@@ -83,7 +83,8 @@ struct Stats {
   int64_t steps = 0, rows = 0, prompt_rows = 0;
   int64_t added = 0, refused = 0, admitted = 0, finished = 0, cancelled = 0, expired = 0;
   int64_t prefix_asked_tokens = 0, prefix_hit_tokens = 0;
-  int64_t bypasses = 0;  // admissions past an older request that lacked pages
+  int64_t prompt_rows_left = 0;  // of all sequences known: what a new prompt waits for
+  int64_t bypasses = 0;          // admissions past an older request that lacked pages
   int32_t rows_last = 0;
 };
 

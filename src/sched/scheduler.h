@@ -52,7 +52,8 @@ class Scheduler {
 
   // While a transfer is open, an ended sequence's pages are quarantined, not freed. kDecode opens
   // it by itself at admission (fails closed); kPrefill calls transfer_opened() before its first
-  // push. After the end of a sequence whose transfer is open, transfer_closed() is still due.
+  // push. After the end of a sequence whose transfer is open, transfer_closed() is still due;
+  // for an id without an open transfer it does nothing.
   void transfer_opened(RequestId id);
   void transfer_closed(RequestId id);
 
