@@ -10,6 +10,7 @@
 // counter); the lift is start-time fair queueing's virtual time (Goyal et al., SIGCOMM 1996).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
