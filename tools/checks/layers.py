@@ -19,7 +19,7 @@ OUTSIDE = {
     "openssl/": {"serve"},
     "pcre2": {"text"},
     "utf8proc": {"text"},
-    "xxhash": {"kv", "engine", "serve"},
+    "xxhash": {"kv", "text", "transfer", "engine", "serve"},
     "hwy/": {"kernels"},
     "oneapi/": {"kernels"},
     "dnnl": {"kernels"},
