@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/exchange.h"
 
+#include "core/check.h"
 #include "serve/http_error.h"
 
 namespace tandem::serve {

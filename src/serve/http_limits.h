@@ -29,6 +29,7 @@ struct HttpLimits {
   size_t pipelined_bytes = 16 * 1024;     // kept while a request is in flight; then not read on
   Duration linger_deadline = std::chrono::seconds(2);  // reading on, so that an error arrives
   size_t linger_bytes = 1024 * 1024;
+  size_t send_buffer_bytes = 128 * 1024;  // asked of the kernel, so that it can't hold much more
 
   // The listener.
   size_t connections = 4096;                // over it: 503
