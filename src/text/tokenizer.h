@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text to token ids and back: byte-level BPE as Qwen ships it in tokenizer.json. serve/ and app/
 // call it; one object is shared by all threads (const, no hidden state but a bounded per-call
-// scratch). Source: Hugging Face tokenizers file format; models.md section 7.
+// scratch). Source: the tokenizer.json format of Hugging Face tokenizers.
 #pragma once
 
 #include <cstdint>
