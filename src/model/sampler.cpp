@@ -205,7 +205,8 @@ double collect(Row row, const RowSummary& summary, const SamplingParams& p, Samp
   }
   double sum = 0;
   for (Candidate& c : s.candidates) {
-    c.weight = exp_nonpositive((value_of(c.key) - max) / p.temperature);
+    c.weight = total > 0 ? s.weights[static_cast<size_t>(c.id)]
+                         : exp_nonpositive((value_of(c.key) - max) / p.temperature);
     sum += c.weight;
   }
   return total > 0 ? total : sum;

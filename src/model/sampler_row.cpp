@@ -65,6 +65,12 @@ void keep(std::vector<Candidate>& candidates, Cut cut) {
   });
 }
 
+// Apart from its caller, and with pointers that don't overlap, so that it vectorises.
+void weigh_block(const float* __restrict row, float max, float temperature,
+                 float* __restrict weights, size_t count) {
+  for (size_t i = 0; i < count; ++i) weights[i] = exp_nonpositive((row[i] - max) / temperature);
+}
+
 }  // namespace
 
 void summarise(std::span<const float> row, RowSummary& out) {
@@ -123,38 +129,13 @@ void keep_top_mass(std::vector<Candidate>& candidates, double mass, Histogram& h
   keep(candidates, find_cut(candidates, mass, weight, histogram));
 }
 
-float exp_nonpositive(float x) {
-  // x = n ln 2 + r, |r| <= ln 2 / 2; exp(x) = 2^n exp(r). Adding and taking away 1.5 * 2^23 rounds
-  // to an integer. ln 2 in two parts, the first with trailing zeros, so that n * high is exact.
-  constexpr float kRound = 12582912.0F;
-  constexpr float kLog2e = 1.44269504F;
-  constexpr float kLn2High = 0.693359375F;
-  constexpr float kLn2Low = -2.12194440e-4F;
-  constexpr float kLowest = -87.0F;
-  const float clamped = x < kLowest ? kLowest : x;
-  const float n = (clamped * kLog2e + kRound) - kRound;
-  const float r = (clamped - n * kLn2High) - n * kLn2Low;
-  // Minimax polynomial of degree 6 with the first two terms exact (Cephes expf).
-  float p = 1.9875691500e-4F;
-  p = p * r + 1.3981999507e-3F;
-  p = p * r + 8.3334519073e-3F;
-  p = p * r + 4.1665795894e-2F;
-  p = p * r + 1.6666665459e-1F;
-  p = p * r + 5.0000001201e-1F;
-  p = (p * r) * r + r + 1.0F;
-  const auto power = std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
-  return x < kLowest ? 0.0F : p * power;
-}
-
 double weigh_row(std::span<const float> row, float max, float temperature, std::span<float> weights,
                  std::vector<double>& block_sums) {
   constexpr size_t kLanes = 8;  // partial sums of a block, added in a fixed order
   double total = 0;
   for (size_t begin = 0; begin < row.size(); begin += kRowBlock) {
     const size_t end = std::min(begin + kRowBlock, row.size());
-    for (size_t i = begin; i < end; ++i) {
-      weights[i] = exp_nonpositive((row[i] - max) / temperature);
-    }
+    weigh_block(row.data() + begin, max, temperature, weights.data() + begin, end - begin);
     std::array<double, kLanes> lanes{};
     size_t i = begin;
     for (; i + kLanes <= end; i += kLanes) {

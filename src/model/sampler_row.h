@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -56,7 +57,32 @@ void keep_top_mass(std::vector<Candidate>& candidates, double mass, Histogram& h
 
 // exp(x) for x <= 0, in f32 with an error below 2 ulp; 0 below -87. Plain arithmetic without a
 // library call or a fused multiply-add, so that it vectorises and gives the same bits everywhere.
-[[nodiscard]] float exp_nonpositive(float x);
+[[nodiscard]] inline float exp_nonpositive(float x) {
+  // x = n ln 2 + r, |r| <= ln 2 / 2; exp(x) = 2^n exp(r). Adding and taking away 1.5 * 2^23 rounds
+  // to an integer. ln 2 in two parts, the first with trailing zeros, so that n * high is exact.
+  constexpr float kRound = 12582912.0F;
+  constexpr float kLog2e = 1.44269504F;
+  constexpr float kLn2High = 0.693359375F;
+  constexpr float kLn2Low = -2.12194440e-4F;
+  // Selections are made on the bits, as integers: compilers don't vectorise a choice between floats
+  // whose comparison could trap. Among negative floats a larger magnitude is a larger integer.
+  constexpr auto kLowestBits = std::bit_cast<int32_t>(-87.0F);
+  const auto bits = std::bit_cast<int32_t>(x) | std::numeric_limits<int32_t>::min();
+  const int32_t is_below = bits > kLowestBits ? -1 : 0;
+  const auto clamped = std::bit_cast<float>((bits & ~is_below) | (kLowestBits & is_below));
+  const float n = (clamped * kLog2e + kRound) - kRound;
+  const float r = (clamped - n * kLn2High) - n * kLn2Low;
+  // Minimax polynomial of degree 6 with the first two terms exact (Cephes expf).
+  float p = 1.9875691500e-4F;
+  p = p * r + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = (p * r) * r + r + 1.0F;
+  const auto power = std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
+  return std::bit_cast<float>(std::bit_cast<int32_t>(p * power) & ~is_below);
+}
 
 // weights[i] = exp((row[i] - max) / temperature); -infinity gives 0. Returns their sum in f64 and
 // adds the sum of each block of kRowBlock ids to `block_sums`.
