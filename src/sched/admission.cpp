@@ -13,6 +13,7 @@ void Scheduler::State::enqueue(int32_t slot) {
   sequence.after = kNone;
   (tenant.waiting_last == kNone ? tenant.waiting_first : at(tenant.waiting_last).after) = slot;
   tenant.waiting_last = slot;
+  ++tenant.waiting;
 }
 
 void Scheduler::State::dequeue(int32_t slot) {
@@ -21,6 +22,7 @@ void Scheduler::State::dequeue(int32_t slot) {
   (sequence.before == kNone ? tenant.waiting_first : at(sequence.before).after) = sequence.after;
   (sequence.after == kNone ? tenant.waiting_last : at(sequence.after).before) = sequence.before;
   sequence.before = sequence.after = kNone;
+  --tenant.waiting;
   if (sequence.bypassed >= settings.bypass_max) std::erase(overdue, slot);
 }
 
@@ -127,7 +129,7 @@ void Scheduler::State::admit(int32_t slot) {
   sequence.cached_tokens = cached_pages * cache.page_tokens();
   sequence.computed = sequence.cached_tokens;
   stats.prefix_hit_tokens += sequence.cached_tokens;
-  stats.prompt_rows_left -= sequence.cached_tokens;
+  count_prompt_rows_left(-sequence.cached_tokens);
   for (size_t page = static_cast<size_t>(cached_pages); page < sequence.hashes.size(); ++page) {
     in_progress.try_emplace(sequence.hashes[page], slot);
   }

@@ -56,6 +56,7 @@ void Scheduler::State::check_tenants() const {
     const Tenant& t = tenants.at(tenant);
     CHECK(t.sequences == seen[static_cast<size_t>(tenant)].sequences, "tenant {}", t.key);
     CHECK(t.reserved == seen[static_cast<size_t>(tenant)].reserved, "tenant {}", t.key);
+    const int32_t queued_before = queued;
     int32_t before = kNone;
     for (int32_t slot = t.waiting_first; slot != kNone; slot = at(slot).after, ++queued) {
       const Sequence& q = at(slot);
@@ -63,7 +64,7 @@ void Scheduler::State::check_tenants() const {
       CHECK(before == kNone || at(before).order < q.order, "request {}", q.id.value);
       before = slot;
     }
-    CHECK(t.waiting_last == before, "tenant {}", t.key);
+    CHECK(t.waiting_last == before && t.waiting == queued - queued_before, "tenant {}", t.key);
   }
   CHECK(queued == stats.waiting);
 }

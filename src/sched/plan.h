@@ -22,6 +22,7 @@ struct Settings {
   int32_t chunk_rows_max = 512;       // rows of one prompt in one step
   int32_t sequences_max = 256;        // admitted: with pages, until they end
   int32_t waiting_max = 1024;         // not yet admitted
+  int32_t tenant_waiting_max = 512;   // of these, one tenant's: no one fills the line
   int32_t context_tokens_max = 4096;  // prompt + output
   bool prefix_cache = true;
   int32_t bypass_max = 32;   // admissions past a request that lacks pages, then it goes next
@@ -83,7 +84,7 @@ struct Stats {
   int64_t steps = 0, rows = 0, prompt_rows = 0;
   int64_t added = 0, refused = 0, admitted = 0, finished = 0, cancelled = 0, expired = 0;
   int64_t prefix_asked_tokens = 0, prefix_hit_tokens = 0;
-  int64_t prompt_rows_left = 0;  // of all sequences known: what a new prompt waits for
+  int64_t prompt_rows_left = 0;  // not yet planned: what a new prompt waits for; 0 in kDecode
   int64_t bypasses = 0;          // admissions past an older request that lacked pages
   int32_t rows_last = 0;
 };

@@ -19,6 +19,7 @@ Error bad_setting(std::string_view name, std::string_view rule) {
 Result<void> check_settings(const Settings& s, int32_t page_tokens) {
   if (s.sequences_max < 1) return bad_setting("sequences_max", "must be at least 1");
   if (s.waiting_max < 1) return bad_setting("waiting_max", "must be at least 1");
+  if (s.tenant_waiting_max < 1) return bad_setting("tenant_waiting_max", "must be at least 1");
   if (s.context_tokens_max < 1) return bad_setting("context_tokens_max", "must be at least 1");
   if (s.bypass_max < 1) return bad_setting("bypass_max", "must be at least 1");
   if (s.blocked_max < 1) return bad_setting("blocked_max", "must be at least 1");
@@ -136,10 +137,12 @@ Result<void> Scheduler::add(SequenceSpec spec) {
     ++s.stats.refused;
     return fits;
   }
-  if (s.stats.waiting >= s.settings.waiting_max) {
+  const bool line_full = s.stats.waiting >= s.settings.waiting_max;
+  if (line_full || s.tenants.waiting(spec.tenant) >= s.settings.tenant_waiting_max) {
     ++s.stats.refused;
-    return Error{ErrorCode::kResourceExhausted,
-                 fmt::format("{} requests are waiting already", s.stats.waiting), ""};
+    return Error{
+        ErrorCode::kResourceExhausted,
+        line_full ? "too many requests are waiting" : "too many of your requests are waiting", ""};
   }
   const int32_t slot = s.free_slots.back();
   s.free_slots.pop_back();
@@ -159,7 +162,7 @@ Result<void> Scheduler::add(SequenceSpec spec) {
   s.set_phase(sequence, Phase::kWaiting);
   s.slot_of.emplace(spec.id, slot);
   s.earliest_deadline = std::min(s.earliest_deadline, spec.deadline);
-  if (s.settings.role != Role::kDecode) s.stats.prompt_rows_left += sequence.prompt_tokens;
+  s.count_prompt_rows_left(sequence.prompt_tokens);
   ++s.stats.added;
   return {};
 }
@@ -230,7 +233,7 @@ bool Scheduler::cancel(RequestId id) {
 
 void Scheduler::State::end(int32_t slot) {
   Sequence& sequence = at(slot);
-  if (settings.role != Role::kDecode) stats.prompt_rows_left -= sequence.prompt_unplanned();
+  count_prompt_rows_left(-sequence.prompt_unplanned());
   if (sequence.phase == Phase::kWaiting) {
     dequeue(slot);
   } else {

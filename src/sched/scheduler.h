@@ -36,7 +36,7 @@ class Scheduler {
 
   // --- events
   // kInvalidArgument: it could never run, `param` and the text name the limit. kResourceExhausted:
-  // waiting_max is reached.
+  // waiting_max or tenant_waiting_max is reached.
   Result<void> add(SequenceSpec spec);
   // kDecode: the KV of the whole prompt has come and was verified; `first_token` follows it. The
   // transfer is closed.

@@ -111,6 +111,9 @@ struct Scheduler::State {
   [[nodiscard]] int32_t worst_case_pages(const Sequence& sequence) const;
   int32_t& count_of(Phase phase);
   void set_phase(Sequence& sequence, Phase phase);
+  void count_prompt_rows_left(int64_t rows) {  // a decoder computes no prompts
+    if (settings.role != Role::kDecode) stats.prompt_rows_left += rows;
+  }
 
   // scheduler.cpp
   [[nodiscard]] Result<void> check_fits(const SequenceSpec& spec) const;

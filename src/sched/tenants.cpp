@@ -8,6 +8,11 @@
 
 namespace tandem::sched {
 
+int32_t Tenants::waiting(uint64_t key) const {
+  const auto known = by_key_.find(key);
+  return known == by_key_.end() ? 0 : at(known->second).waiting;
+}
+
 int32_t Tenants::enter(uint64_t key) {
   const auto known = by_key_.find(key);
   if (known != by_key_.end() && at(known->second).sequences > 0) {

@@ -24,6 +24,7 @@ struct Tenant {
   int64_t served = 0;     // rows
   int64_t reserved = 0;   // rows that its admitted sequences may still take
   int32_t sequences = 0;  // waiting and admitted
+  int32_t waiting = 0;
   int32_t waiting_first = kNone, waiting_last = kNone;  // slots of sequences
 };
 
@@ -33,6 +34,7 @@ class Tenants {
   // sequences.
   explicit Tenants(int32_t remembered_max) : remembered_max_(remembered_max) {}
 
+  [[nodiscard]] int32_t waiting(uint64_t key) const;
   // One more sequence of this tenant. Gives its slot, valid until the matching leave().
   int32_t enter(uint64_t key);
   void leave(int32_t slot);
