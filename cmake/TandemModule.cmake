@@ -27,6 +27,8 @@ function(tandem_test)
   target_link_libraries(${T_NAME} PRIVATE tandem_flags ${T_DEPS} ${T_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${T_NAME} PRIVATE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
     TANDEM_QWEN3_TOKENIZER="${TANDEM_QWEN3_TOKENIZER}" ${T_DEFINES})
+  # gtest_discover_tests keeps one label only; ctest -L takes a pattern, so "cpu-threads" answers to both.
+  list(JOIN T_LABELS "-" T_LABELS)
   gtest_discover_tests(${T_NAME} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT} DISCOVERY_TIMEOUT 60)
 endfunction()
 
