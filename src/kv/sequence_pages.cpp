@@ -31,7 +31,9 @@ int32_t SequencePages::acquire_prefix(PrefixCache& cache, std::span<const int32_
 
 bool SequencePages::grow(int32_t page_count) {
   const int32_t missing = page_count - static_cast<int32_t>(pages_.size());
-  return missing <= 0 || pool_->allocate(missing, pages_);
+  if (missing > 0 && !pool_->allocate(missing, pages_)) return false;
+  chain_.reserve(pages_.size());
+  return true;
 }
 
 void SequencePages::insert_full(PrefixCache& cache, std::span<const int32_t> tokens, uint64_t salt,

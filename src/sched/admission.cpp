@@ -134,6 +134,7 @@ void Scheduler::State::admit(int32_t slot) {
     in_progress.try_emplace(sequence.hashes[page], slot);
   }
   // The token path allocates nothing: room for the whole output now.
+  sequence.hashes.reserve(sequence.pages.pages().size());
   sequence.tokens.reserve(static_cast<size_t>(sequence.prompt_tokens + sequence.max_tokens));
   const int64_t prompt_rows = settings.role == Role::kDecode ? 0 : sequence.prompt_left();
   const int64_t output_rows = settings.role == Role::kPrefill ? 0 : sequence.max_tokens;

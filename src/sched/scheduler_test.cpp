@@ -232,7 +232,7 @@ TEST(Scheduler, DeadlinesEndWaitingRunningAndReservedSequences) {
   EXPECT_EQ(worker.scheduler().stats().expired, 2);
 }
 
-// The sweeper must not depend on there being work: nothing waits, nothing runs, all pages are taken.
+// The sweeper must not depend on there being work: nothing waits or runs, and all pages are taken.
 TEST(Scheduler, TimersRunWithAFullPoolAndNothingToSchedule) {
   FakeWorker worker(small(Role::kDecode, 8));
   SequenceSpec stuck = spec(1, 24, 9);
