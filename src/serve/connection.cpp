@@ -124,16 +124,20 @@ void Connection::parse_buffered() {
   if (input_.empty()) std::string().swap(input_);  // idle connections hold no memory
 }
 
+void Connection::parse_later() {
+  boost::asio::post(hub_->io, [self = shared_from_this()] {
+    self->parse_buffered();
+    self->wait_readable();
+  });
+}
+
 size_t Connection::parse(std::string_view bytes) {
   size_t used = 0;
   int requests = 0;
   is_parsing_ = true;
   while (state_ == State::kHead || state_ == State::kBody) {
     if (requests == kRequestsPerTurn) {
-      boost::asio::post(hub_->io, [self = shared_from_this()] {
-        self->parse_buffered();
-        self->wait_readable();
-      });
+      parse_later();
       break;
     }
     if (!has_head_bytes_ && used < bytes.size()) {

@@ -76,6 +76,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void receive(std::string_view bytes);
   size_t parse(std::string_view bytes);  // how many were used
   void parse_buffered();
+  void parse_later();
   void on_head();
   void on_end_of_input();
   [[nodiscard]] bool charge_body();

@@ -171,8 +171,8 @@ void Connection::on_answer_written() {
   has_head_bytes_ = false;
   deadline_ = std::chrono::steady_clock::now() + hub_->limits.idle_deadline;
   if (is_parsing_) return;  // parse() goes on by itself
-  if (!input_.empty()) parse_buffered();
-  wait_readable();
+  if (input_.empty()) return wait_readable();
+  parse_later();  // a handler that answers is not called again from inside its reply()
 }
 
 void Connection::end_drain() {

@@ -39,6 +39,22 @@ std::string media_type(std::string_view value) {
   return type;
 }
 
+// What Beast leaves unread of a chunked body: the CRLF of the last chunk's data, then a size line
+// without its end or, of the zero chunk, with it. Beast would look at the line only when the
+// trailers end; there are none here.
+bool is_partial_chunk_line(std::string_view bytes, size_t bytes_max) {
+  if (bytes.size() > bytes_max) return false;
+  if (bytes.starts_with("\r\n")) bytes.remove_prefix(2);
+  const size_t end = bytes.find("\r\n");
+  if (end == std::string_view::npos) return true;
+  // "0", then the end of the line or an extension.
+  const size_t zeros = std::min(bytes.find_first_not_of('0'), end);
+  const bool is_zero_chunk =
+      zeros > 0 && (zeros == end || std::string_view("; \t").find(bytes[zeros]) < 3);
+  const std::string_view after = bytes.substr(end + 2);
+  return is_zero_chunk && (after.empty() || after == "\r");
+}
+
 }  // namespace
 
 // One request as Beast's callbacks build it. A callback refuses by fail().
@@ -73,8 +89,9 @@ class HttpParser::Message final : public http::basic_parser<true> {
       const std::string_view rest = bytes.substr(step.consumed);
       step.consumed += put(boost::asio::const_buffer(rest.data(), rest.size()), error);
       if (error == http::error::need_more) {
-        // What is left is the beginning of a chunk's size line, or of the trailers.
-        if (bytes.size() - step.consumed <= limits_.chunk_line_bytes) return step;
+        if (is_partial_chunk_line(bytes.substr(step.consumed), limits_.chunk_line_bytes)) {
+          return step;
+        }
         return {step.consumed, Status::kRefused, Refusal::kBadChunk};
       }
       if (error) {
