@@ -4,10 +4,12 @@
 // replaced. serve/ and app/ call it from worker threads: render() blocks until the deadline at
 // most.
 //
-// Special tokens inside message text stay text: before rendering, each special string (<|im_end|>,
-// …) inside the context's strings is replaced by a private marker that no user text can contain (a
-// marker in user text is escaped as well); after rendering the prompt is cut at the markers into
-// pieces, and tokenised piece by piece.
+// Special tokens inside message text stay text: in the template's source each special string
+// (<|im_end|>, …) is replaced by a private-use character that the messages do not have, and after
+// rendering the prompt is cut at these characters. What the template wrote becomes special tokens;
+// everything else is text, however it was joined, stripped or split on the way. Only tokens marked
+// special are kept from users: the others (<think>, <tool_call>, …) stand in the content of honest
+// assistant and tool messages, which templates search for them, and they end no turn.
 #pragma once
 
 #include <chrono>
@@ -22,16 +24,19 @@
 
 namespace tandem::text {
 
+struct TemplateFile;
+
 struct TemplateLimits {
   size_t memory_bytes_max = size_t{512} << 20;  // address space of a helper
   std::chrono::milliseconds wall_max{2000};     // one render
-  std::chrono::milliseconds cpu_max{2000};      // one render
+  std::chrono::milliseconds cpu_max{2000};      // one render, in whole seconds rounded up
   size_t output_bytes_max = size_t{16} << 20;
-  size_t helpers = 1;
+  size_t context_bytes_max = size_t{64} << 20;
+  size_t helpers = 1;  // renders at a time
 };
 
-// A prompt as pieces: text of the template (special tokens parsed) and text of users that looks
-// like special tokens.
+// A prompt as pieces: special tokens that the template wrote (kParse), and the text between them
+// (kPlain).
 struct PromptPiece {
   std::string text;
   Specials specials = Specials::kParse;
@@ -40,7 +45,8 @@ struct PromptPiece {
 class ChatTemplate {
  public:
   // Finds chat_template.jinja (wins) or tokenizer_config.json's chat_template in the model folder,
-  // starts the helpers and compiles the template once; errors name the file.
+  // starts the helpers and compiles the template once; errors name the file. bos_token, eos_token,
+  // unk_token and pad_token of tokenizer_config.json are variables of the template.
   static Result<ChatTemplate> open(const std::filesystem::path& model_dir,
                                    std::vector<std::string> special_strings, TemplateLimits limits);
   static Result<ChatTemplate> from_text(std::string template_text,
@@ -52,12 +58,15 @@ class ChatTemplate {
 
   // `context_json`: an object with messages, tools, add_generation_prompt, enable_thinking, ….
   // Thread safe. Errors: kInvalidArgument with the template's own raise_exception text or our fixed
-  // words; kDeadlineExceeded; kTooLarge. After an error the next render works.
+  // words; kDeadlineExceeded; kTooLarge; kResourceExhausted when all helpers stay busy. After an
+  // error the next render works.
   [[nodiscard]] Result<std::vector<PromptPiece>> render(std::string_view context_json) const;
 
  private:
   struct State;
   explicit ChatTemplate(std::unique_ptr<State> state);
+  static Result<ChatTemplate> make(const TemplateFile& file,
+                                   std::vector<std::string> special_strings, TemplateLimits limits);
   std::unique_ptr<State> state_;
 };
 
