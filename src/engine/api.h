@@ -50,8 +50,9 @@ struct EngineTimings {
   Duration queue{};    // submitted -> first chunk starts
   Duration prefill{};  // first chunk starts -> last chunk ends
   Duration sample{};   // last chunk ends -> first token emitted
-  Duration handoff{};  // last chunk ends -> joined the decoder's batch (not part of the first
-                       // token's time)
+  Duration handoff{};  // last chunk ends -> joined the decoder's batch: not part of the first
+                       // token's time, and 0 in its event, which goes out before the join;
+                       // EngineStatus::handoff_time sums it up
 };
 
 // One step's news of one request. Exactly one event per request has finish != kNone, and it is the
@@ -83,6 +84,7 @@ struct EngineStatus {
   };
   std::vector<Worker> workers;
   int64_t handoffs = 0, handoff_bytes = 0, handoff_rejects = 0;
+  Duration handoff_time{};  // sum over `handoffs`: last chunk ends -> joined the decoder's batch
 };
 
 // The two bounded queues between a front end and an engine. Thread safe; nobody blocks but
