@@ -27,7 +27,7 @@ class Float64Mode(TorchFunctionMode):
 
 
 def upcast(model: Any) -> Any:
-    """Upcasts weights and recomputes the rotary frequencies, which are otherwise rounded to float32."""
+    """Upcasts weights and recomputes the rotary frequencies, otherwise rounded to float32."""
     model = model.double()
     with Float64Mode():
         model.model.rotary_emb = type(model.model.rotary_emb)(model.config)

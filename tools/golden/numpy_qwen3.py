@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 import safetensors_numpy
 
 Array = np.ndarray
@@ -56,12 +55,14 @@ def rope_frequencies(config: dict[str, Any]) -> tuple[Array, float]:
     high = min(math.ceil(pair_with_rotations(rope.get("beta_slow", 1))), dim - 1)
     ramp = np.clip((np.arange(dim // 2) - low) / max(high - low, 0.001), 0, 1)
     scale = rope.get("attention_factor")
-    return (frequency / factor * ramp + frequency * (1 - ramp),
-            float(scale) if scale is not None else 0.1 * math.log(factor) + 1.0)
+    return (
+        frequency / factor * ramp + frequency * (1 - ramp),
+        float(scale) if scale is not None else 0.1 * math.log(factor) + 1.0,
+    )
 
 
 def rotate(x: Array, cos: Array, sin: Array) -> Array:
-    """x [T, heads, D], cos and sin [T, 1, D/2]: element i of the first half pairs with i of the second."""
+    """x [T, heads, D], cos and sin [T, 1, D/2]: element i pairs with element D/2 + i."""
     a, b = np.split(x, 2, axis=-1)
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
@@ -88,8 +89,9 @@ class Qwen3:
         self.w = {name: tensor.astype(np.float64) for name, tensor in tensors.items()}
         self.eps = config["rms_norm_eps"]
         self.inv_freq, self.rope_scale = rope_frequencies(config)
-        self.head = self.w["model.embed_tokens.weight" if config.get("tie_word_embeddings")
-                           else "lm_head.weight"]
+        self.head = self.w[
+            "model.embed_tokens.weight" if config.get("tie_word_embeddings") else "lm_head.weight"
+        ]
 
     @classmethod
     def load(cls, directory: Path) -> Qwen3:
@@ -131,7 +133,7 @@ class Qwen3:
         c = self.config
         p = softmax(x @ self.w[f"{prefix}.gate.weight"].T)  # [T, E]
         # A stable sort breaks ties towards the lower expert.
-        chosen = np.argsort(-p, axis=-1, kind="stable")[:, :c["num_experts_per_tok"]]
+        chosen = np.argsort(-p, axis=-1, kind="stable")[:, : c["num_experts_per_tok"]]
         weight = np.take_along_axis(p, chosen, axis=-1)
         if c.get("norm_topk_prob", True):
             weight = weight / weight.sum(axis=-1, keepdims=True)
@@ -156,8 +158,11 @@ class Qwen3:
 
     def is_moe_layer(self, index: int) -> bool:
         c = self.config
-        return (c["model_type"] == "qwen3_moe" and index not in (c.get("mlp_only_layers") or [])
-                and (index + 1) % c.get("decoder_sparse_step", 1) == 0)
+        return (
+            c["model_type"] == "qwen3_moe"
+            and index not in (c.get("mlp_only_layers") or [])
+            and (index + 1) % c.get("decoder_sparse_step", 1) == 0
+        )
 
     def hidden(self, ids: Array, first_position: int = 0, cache: Cache | None = None) -> Array:
         """The states after the final norm, [T, H]: what the head and the MTP layer read."""
@@ -171,19 +176,25 @@ class Qwen3:
         """[T, V]: row t predicts token t + 1."""
         return self.hidden(ids, first_position, cache) @ self.head.T
 
-    def mtp_hidden(self, hidden: Array, next_ids: Array, first_position: int = 0,
-                   cache: Cache | None = None) -> Array:
-        """hidden [T, H] from `hidden`, next_ids [T] the tokens one further on; returns mtp.norm's output."""
+    def mtp_hidden(
+        self, hidden: Array, next_ids: Array, first_position: int = 0, cache: Cache | None = None
+    ) -> Array:
+        """hidden [T, H] from `hidden`, next_ids [T] one further on; returns mtp.norm's output."""
         cache = Cache() if cache is None else cache
         w = self.w
-        e = rms_norm(w["model.embed_tokens.weight"][next_ids], w["mtp.pre_fc_norm_embedding.weight"], self.eps)
+        e = rms_norm(
+            w["model.embed_tokens.weight"][next_ids],
+            w["mtp.pre_fc_norm_embedding.weight"],
+            self.eps,
+        )
         n = rms_norm(hidden, w["mtp.pre_fc_norm_hidden.weight"], self.eps)
         x = np.concatenate([e, n], axis=-1) @ w["mtp.fc.weight"].T
         x = self.layer("mtp.layers.0", x, first_position, cache)
         return rms_norm(x, w["mtp.norm.weight"], self.eps)
 
-    def mtp_logits(self, hidden: Array, next_ids: Array, first_position: int = 0,
-                   cache: Cache | None = None) -> Array:
+    def mtp_logits(
+        self, hidden: Array, next_ids: Array, first_position: int = 0, cache: Cache | None = None
+    ) -> Array:
         """[T, V]: row t predicts token t + 2."""
         return self.mtp_hidden(hidden, next_ids, first_position, cache) @ self.head.T
 

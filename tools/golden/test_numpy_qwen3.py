@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds the NumPy reference to the goldens that transformers wrote. Needs numpy and pytest only.
 
-    python -m pytest tools/golden
+python -m pytest tools/golden
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ def test_logits(name: str, k: int) -> None:
     loaded = load(name)
     wanted = loaded.golden[f"logits_f64.{k}"]
     got = loaded.model.logits(loaded.golden[f"prompts.{k}"])
-    assert_close(name, got[-len(wanted):], wanted.astype(np.float64), loaded.bound)
+    assert_close(name, got[-len(wanted) :], wanted.astype(np.float64), loaded.bound)
 
 
 @pytest.mark.parametrize(("name", "k"), CASES)
 def test_greedy_by_one_pass(name: str, k: int) -> None:
-    """One pass over prompt + continuation names every next token; gaps under 1e-6 decide nothing."""
+    """One pass over prompt + continuation names every next token, where the gap is clear."""
     loaded = load(name)
     prompt, ids = loaded.golden[f"prompts.{k}"], loaded.golden[f"greedy_f64.{k}"]
     gaps = loaded.golden[f"gap_f64.{k}"]
-    rows = loaded.model.logits(np.concatenate([prompt, ids[:-1]]))[len(prompt) - 1:]
+    rows = loaded.model.logits(np.concatenate([prompt, ids[:-1]]))[len(prompt) - 1 :]
     clear = gaps > 1e-6
     assert clear.sum() >= 250
     assert np.array_equal(rows.argmax(axis=-1)[clear], ids[clear])
@@ -87,7 +87,7 @@ def test_mtp_logits(k: int) -> None:
     prompt, wanted = loaded.golden[f"prompts.{k}"], loaded.golden[f"mtp_logits_f64.{k}"]
     next_ids = np.append(prompt[1:], loaded.golden[f"greedy_f64.{k}"][0])
     got = loaded.model.mtp_logits(loaded.model.hidden(prompt), next_ids)
-    assert_close("mtp", got[-len(wanted):], wanted.astype(np.float64), loaded.bound)
+    assert_close("mtp", got[-len(wanted) :], wanted.astype(np.float64), loaded.bound)
 
 
 @pytest.mark.parametrize(("name", "k"), CASES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/golden: what transformers computes on the small model and on tiny random checkpoints.
+"""Writes tests/golden: what transformers computes on the small model and on tiny random ones.
 
     python tools/golden/write_goldens.py
 
@@ -15,14 +15,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import tiny_checkpoints
+import tokenizer_goldens
 import torch
+from float64_mode import Float64Mode, upcast
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
-
-import tiny_checkpoints
-import tokenizer_goldens
-from float64_mode import Float64Mode, upcast
 
 ROOT = Path(__file__).resolve().parents[2]
 GREEDY_STEPS = 256
@@ -34,12 +33,12 @@ import export  # noqa: E402  (the training model is the reference for the MTP la
 def load(directory: Path) -> Any:
     """Eager attention and an eager loop over the experts: the plainest code transformers has."""
     return AutoModelForCausalLM.from_pretrained(
-        directory, dtype=torch.bfloat16, attn_implementation="eager",
-        experts_implementation="eager").eval()
+        directory, dtype=torch.bfloat16, attn_implementation="eager", experts_implementation="eager"
+    ).eval()
 
 
 def greedy(model: Any, prompt: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns all the prompt's logits [n, V], the greedy ids and the gap of the best two logits per step.
+    """Returns the prompt's logits [n, V], the greedy ids and each step's gap of the best two logits.
 
     It goes on past an end-of-turn token: the numbers after it are as good a test as those before.
     """
@@ -57,8 +56,9 @@ def greedy(model: Any, prompt: list[int]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @torch.inference_mode()
-def goldens_of(directory: Path, prompts: list[tuple[list[int], bool]], wide: torch.dtype,
-               with_mtp: bool) -> dict[str, Tensor]:
+def goldens_of(
+    directory: Path, prompts: list[tuple[list[int], bool]], wide: torch.dtype, with_mtp: bool
+) -> dict[str, Tensor]:
     """`prompts` pairs ids with whether the logits of all positions are kept, or only the last."""
     tensors: dict[str, Tensor] = {}
     narrow_model = load(directory)
@@ -83,9 +83,18 @@ def goldens_of(directory: Path, prompts: list[tuple[list[int], bool]], wide: tor
         logits, ids, gaps = greedy(narrow_model, prompt)
         tensors[f"logits_bf16.{k}"] = logits[rows]
         tensors[f"greedy_bf16.{k}"], tensors[f"gap_bf16.{k}"] = ids, gaps
-        same = (tensors[f"greedy_bf16.{k}"] == tensors[f"greedy_f64.{k}"]).int().cumprod(0).sum().item()
-        print(f"{directory.name} prompt {k}: {len(prompt)} tokens, bf16 and f64 agree for {same} steps, "
-              f"least gap {tensors[f'gap_f64.{k}'].min():.3g}", flush=True)
+        same = (
+            (tensors[f"greedy_bf16.{k}"] == tensors[f"greedy_f64.{k}"])
+            .int()
+            .cumprod(0)
+            .sum()
+            .item()
+        )
+        print(
+            f"{directory.name} prompt {k}: {len(prompt)} tokens, bf16 agrees with f64 for {same} steps, "
+            f"least gap {tensors[f'gap_f64.{k}'].min():.3g}",
+            flush=True,
+        )
     return tensors
 
 
@@ -93,16 +102,21 @@ def small_model_prompts(directory: Path) -> list[tuple[list[int], bool]]:
     tokenizer = AutoTokenizer.from_pretrained(directory)
 
     def chat(messages: list[dict[str, str]]) -> list[int]:
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True,
-                                             enable_thinking=False)
+        text = tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
     lines = (directory / "eval" / "recall.jsonl").read_text().splitlines()
     recall = json.loads(lines[0])["messages"]
     talk = json.loads((directory / "eval" / "chat.jsonl").read_text().splitlines()[0])["messages"]
     story = tokenizer("In Lisbon lived a baker called Nora", add_special_tokens=False)["input_ids"]
-    return [(chat([{"role": "user", "content": "What is 47 + 38?"}]), True), (story, True),
-            (chat(talk), False), (chat(recall), False)]
+    return [
+        (chat([{"role": "user", "content": "What is 47 + 38?"}]), True),
+        (story, True),
+        (chat(talk), False),
+        (chat(recall), False),
+    ]
 
 
 def tiny_prompts(name: str) -> list[tuple[list[int], bool]]:
@@ -114,12 +128,16 @@ def tiny_prompts(name: str) -> list[tuple[list[int], bool]]:
 
 def write(directory: Path, tensors: dict[str, Tensor]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    save_file({n: t.contiguous() for n, t in sorted(tensors.items())}, directory / "golden.safetensors")
+    save_file(
+        {n: t.contiguous() for n, t in sorted(tensors.items())}, directory / "golden.safetensors"
+    )
     (directory / "golden.safetensors").chmod(0o644)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--model", type=Path, default=ROOT / "models" / "tandem-small")
     parser.add_argument("--out", type=Path, default=ROOT / "tests" / "golden")
     parser.add_argument("--only", help="one of the names under tests/golden")
@@ -128,7 +146,9 @@ def main() -> None:
         if args.only not in (None, name):
             continue
         tiny_checkpoints.write(name, args.out / name)
-        write(args.out / name, goldens_of(args.out / name, tiny_prompts(name), torch.float64, False))
+        write(
+            args.out / name, goldens_of(args.out / name, tiny_prompts(name), torch.float64, False)
+        )
     if args.only not in (None, "tandem-small"):
         return
     tokenizer_goldens.write(args.model, args.out / "tandem-small" / "tokenizer_golden.json")

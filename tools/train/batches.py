@@ -15,17 +15,21 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from tokenizers import Tokenizer
-
 import prose
 import tasks
 from chat_format import ANSWER_WEIGHT, PLAIN_WEIGHT, Chat, Piece, render
 from tasks import Source
+from tokenizers import Tokenizer
 
 # Shares of the items that fill a sequence after an optional long context.
 _MIX: list[tuple[str, float]] = [
-    ("document", 0.26), ("prose", 0.04), ("arithmetic", 0.24), ("copying", 0.10),
-    ("recall", 0.15), ("talk", 0.17), ("tool", 0.04),
+    ("document", 0.26),
+    ("prose", 0.04),
+    ("arithmetic", 0.24),
+    ("copying", 0.10),
+    ("recall", 0.15),
+    ("talk", 0.17),
+    ("tool", 0.04),
 ]
 LONG_CONTEXT_SHARE = 0.5
 
@@ -49,7 +53,9 @@ def paragraphs_of(documents: list[str]) -> list[str]:
     out = []
     for document in documents:
         for paragraph in document.split("\n\n"):
-            if 80 <= len(paragraph) <= 900 and sum(c.isalpha() for c in paragraph) > 0.6 * len(paragraph):
+            if 80 <= len(paragraph) <= 900 and sum(c.isalpha() for c in paragraph) > 0.6 * len(
+                paragraph
+            ):
                 out.append(paragraph.strip("\n"))
     return out
 
@@ -102,12 +108,17 @@ class Packer:
             pieces = tasks.recall(rng, self.source, tokens=rng.randint(500, longest)).pieces()
         while len(ids) < wanted:
             pieces = pieces or self.item(rng)
-            encoded = self.tokenizer.encode_batch_fast([t for t, _ in pieces], add_special_tokens=False)
-            for encoding, (_, weight) in zip(encoded, pieces):
+            encoded = self.tokenizer.encode_batch_fast(
+                [t for t, _ in pieces], add_special_tokens=False
+            )
+            for encoding, (_, weight) in zip(encoded, pieces, strict=True):
                 ids += encoding.ids
                 weights += [weight] * len(encoding.ids)
             pieces = []
-        return (np.array(ids[:wanted], dtype=np.uint16), np.array(weights[:wanted], dtype=np.float16))
+        return (
+            np.array(ids[:wanted], dtype=np.uint16),
+            np.array(weights[:wanted], dtype=np.float16),
+        )
 
     def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         rng = Random(f"{self.spec.seed}/{step}")

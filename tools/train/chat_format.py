@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chat format: the template that ships with the model, and the same format cut into training pieces.
+"""The chat format: the shipped template, and the same format cut into training pieces.
 
 Training needs to know which tokens are an answer. Each piece below ends where the tokenizer
 splits anyway (at an added token, or at a newline before a letter or digit), so that tokenizing the
@@ -32,7 +32,8 @@ def _raise(message: str) -> None:
 def render(messages: list[dict[str, Any]], **variables: Any) -> str:
     """Renders the shipped template the way transformers does."""
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     environment.globals["raise_exception"] = _raise
     return environment.from_string(TEMPLATE).render(messages=messages, **variables)

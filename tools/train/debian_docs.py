@@ -29,27 +29,72 @@ class DocPackage:
 
 
 PACKAGES: list[DocPackage] = [
-    DocPackage("git-doc", "1:2.39.5-0+deb12u3", "GPL-2",
-               ("usr/share/doc/git-doc/**/*.txt",), 3_500_000),
-    DocPackage("cmake-doc", "3.25.1-1", "BSD-3-Clause",
-               ("usr/share/doc/cmake-data/html/_sources/**/*.txt",), 2_500_000),
-    DocPackage("debian-policy", "4.6.2.0", "GPL-2+",
-               ("usr/share/doc/debian-policy/policy.html/_sources/*.txt",), 2_000_000),
-    DocPackage("debian-reference-en", "2.100", "GPL-2+",
-               ("usr/share/debian-reference/*.en.html",), 2_000_000),
-    DocPackage("developers-reference", "12.18", "GPL-2+",
-               ("usr/share/developers-reference/_sources/*.txt",
-                "usr/share/developers-reference/*.html"), 1_000_000),
-    DocPackage("maint-guide", "1.2.53", "GPL-2+", ("usr/share/doc/maint-guide/html/*.html",
-                                                   "usr/share/doc/maint-guide/**/*.html"), 1_000_000),
-    DocPackage("perl-doc", "5.36.0-7+deb12u4", "GPL-1+ or Artistic",
-               ("usr/share/perl/**/*.pod",), 5_000_000),
-    DocPackage("postgresql-doc-15", "15.20-0+deb12u1", "PostgreSQL",
-               ("usr/share/doc/postgresql-doc-15/html/*.html",), 5_000_000),
-    DocPackage("python3.11-doc", "3.11.2-6+deb12u9", "PSF-2.0",
-               ("usr/share/doc/python3.11/html/_sources/**/*.txt",), 6_000_000),
-    DocPackage("sqlite3-doc", "3.40.1-2+deb12u2", "public domain",
-               ("usr/share/doc/sqlite3/**/*.html", "usr/share/doc/sqlite3-doc/**/*.html"), 3_000_000),
+    DocPackage(
+        "git-doc", "1:2.39.5-0+deb12u3", "GPL-2", ("usr/share/doc/git-doc/**/*.txt",), 3_500_000
+    ),
+    DocPackage(
+        "cmake-doc",
+        "3.25.1-1",
+        "BSD-3-Clause",
+        ("usr/share/doc/cmake-data/html/_sources/**/*.txt",),
+        2_500_000,
+    ),
+    DocPackage(
+        "debian-policy",
+        "4.6.2.0",
+        "GPL-2+",
+        ("usr/share/doc/debian-policy/policy.html/_sources/*.txt",),
+        2_000_000,
+    ),
+    DocPackage(
+        "debian-reference-en",
+        "2.100",
+        "GPL-2+",
+        ("usr/share/debian-reference/*.en.html",),
+        2_000_000,
+    ),
+    DocPackage(
+        "developers-reference",
+        "12.18",
+        "GPL-2+",
+        ("usr/share/developers-reference/_sources/*.txt", "usr/share/developers-reference/*.html"),
+        1_000_000,
+    ),
+    DocPackage(
+        "maint-guide",
+        "1.2.53",
+        "GPL-2+",
+        ("usr/share/doc/maint-guide/html/*.html", "usr/share/doc/maint-guide/**/*.html"),
+        1_000_000,
+    ),
+    DocPackage(
+        "perl-doc",
+        "5.36.0-7+deb12u4",
+        "GPL-1+ or Artistic",
+        ("usr/share/perl/**/*.pod",),
+        5_000_000,
+    ),
+    DocPackage(
+        "postgresql-doc-15",
+        "15.20-0+deb12u1",
+        "PostgreSQL",
+        ("usr/share/doc/postgresql-doc-15/html/*.html",),
+        5_000_000,
+    ),
+    DocPackage(
+        "python3.11-doc",
+        "3.11.2-6+deb12u9",
+        "PSF-2.0",
+        ("usr/share/doc/python3.11/html/_sources/**/*.txt",),
+        6_000_000,
+    ),
+    DocPackage(
+        "sqlite3-doc",
+        "3.40.1-2+deb12u2",
+        "public domain",
+        ("usr/share/doc/sqlite3/**/*.html", "usr/share/doc/sqlite3-doc/**/*.html"),
+        3_000_000,
+    ),
 ]
 
 HELDOUT_ONE_IN = 40  # One document in forty is never trained on.
@@ -152,8 +197,10 @@ def collect(work_dir: Path, out_dir: Path) -> dict[str, int]:
     sizes: dict[str, int] = {}
     seen: set[str] = set()
     out_dir.mkdir(parents=True, exist_ok=True)
-    with (out_dir / "docs_train.jsonl").open("w") as train, \
-            (out_dir / "docs_heldout.jsonl").open("w") as heldout:
+    with (
+        (out_dir / "docs_train.jsonl").open("w") as train,
+        (out_dir / "docs_heldout.jsonl").open("w") as heldout,
+    ):
         for package in PACKAGES:
             for document in documents_of(package, unpack(package, work_dir)):
                 digest = hashlib.sha1(document.encode()).hexdigest()

@@ -41,8 +41,12 @@ def model_name(base_url: str, api_key: str | None) -> str:
 
 
 def ask_server(args: argparse.Namespace, name: str, question: q.Question) -> q.Answer:
-    body: dict[str, Any] = {"model": name, "messages": question.messages, "temperature": 0,
-                            "max_tokens": question.max_tokens}
+    body: dict[str, Any] = {
+        "model": name,
+        "messages": question.messages,
+        "temperature": 0,
+        "max_tokens": question.max_tokens,
+    }
     if question.enable_thinking is not None:
         body["chat_template_kwargs"] = {"enable_thinking": question.enable_thinking}
     reply = post(f"{args.base_url}/v1/chat/completions", body, args.api_key, args.timeout)
@@ -59,8 +63,15 @@ def run_server(args: argparse.Namespace, asked: list[q.Question]) -> list[dict[s
     scores = q.judge(asked, answers)
     show_wrong(scores)
     rows = q.rows_of(scores, f"server, model {name}")
-    rows.append({"name": "evaluation_seconds", "case": f"{len(asked)} questions, {args.concurrency} at a time",
-                 "value": time.monotonic() - start, "unit": "s", "limit": None})
+    rows.append(
+        {
+            "name": "evaluation_seconds",
+            "case": f"{len(asked)} questions, {args.concurrency} at a time",
+            "value": time.monotonic() - start,
+            "unit": "s",
+            "limit": None,
+        }
+    )
     return rows
 
 
@@ -71,12 +82,16 @@ def show_wrong(scores: dict[str, q.Score]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--base-url", help="an OpenAI-compatible server")
     where.add_argument("--transformers", type=Path, help="a checkpoint folder")
     parser.add_argument("--eval", type=Path, default=ROOT / "models/tandem-small/eval")
-    parser.add_argument("--docs", type=Path, help="docs_heldout.jsonl, for the perplexity of documentation")
+    parser.add_argument(
+        "--docs", type=Path, help="docs_heldout.jsonl, for the perplexity of documentation"
+    )
     parser.add_argument("--limit", type=int, help="at most this many questions of each kind")
     parser.add_argument("--json", type=Path, help="write one JSON line per row")
     parser.add_argument("--api-key")

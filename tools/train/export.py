@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a trained model in Hugging Face layout, and reads such a checkpoint back into the training model."""
+"""Writes a trained model in Hugging Face layout, and reads such a checkpoint back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXPERTS = re.compile(r"^(.*\.mlp\.experts)\.(gate|up|down)_proj\.weight$")
 
 
 def split_experts(state: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """Stacked experts become one tensor per expert: gate and up are cut by rows, down by columns."""
+    """Stacked experts become single ones: gate and up are cut by rows, down by columns."""
     out: dict[str, Tensor] = {}
     for name, tensor in state.items():
         match = _EXPERTS.match(name)
@@ -50,12 +50,22 @@ def join_experts(tensors: dict[str, Tensor], config: ModelConfig) -> dict[str, T
 
 def _order(name: str) -> tuple[int, int, str, int, str]:
     """embed, layers by number (experts by number), final norm, head, then the MTP layer."""
-    group = 3 if name.startswith("mtp.") else 2 if name.startswith("lm_head") else (
-        0 if "embed_tokens" in name else 1)
+    group = (
+        3
+        if name.startswith("mtp.")
+        else 2
+        if name.startswith("lm_head")
+        else (0 if "embed_tokens" in name else 1)
+    )
     layer = re.search(r"layers\.(\d+)\.", name)
     expert = re.search(r"experts\.(\d+)\.", name)
-    return (group, int(layer[1]) if layer else 10_000, name.split("experts.")[0],
-            int(expert[1]) if expert else -1, name)
+    return (
+        group,
+        int(layer[1]) if layer else 10_000,
+        name.split("experts.")[0],
+        int(expert[1]) if expert else -1,
+        name,
+    )
 
 
 def hf_config(config: ModelConfig, eos_token_id: int, pad_token_id: int) -> dict[str, Any]:
@@ -120,21 +130,34 @@ def write_shards(tensors: dict[str, Tensor], out: Path) -> None:
         (out / file).chmod(0o644)
         weight_map.update(dict.fromkeys(shard, file))
     total = sum(t.numel() * t.element_size() for t in tensors.values())
-    _write_json(out / "model.safetensors.index.json",
-                {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))})
+    _write_json(
+        out / "model.safetensors.index.json",
+        {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))},
+    )
 
 
 def write_checkpoint(model: TandemSmall, out: Path, tokenizer_dir: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     state = {n: p.detach().to("cpu", torch.bfloat16) for n, p in model.state_dict().items()}
     write_shards(split_experts(state, model.config), out)
-    ids = {t["content"]: t["id"]
-           for t in json.loads((tokenizer_dir / "tokenizer.json").read_text())["added_tokens"]}
+    ids = {
+        t["content"]: t["id"]
+        for t in json.loads((tokenizer_dir / "tokenizer.json").read_text())["added_tokens"]
+    }
     eos, pad = ids["<|im_end|>"], ids["<|endoftext|>"]
     _write_json(out / "config.json", hf_config(model.config, eos, pad))
-    _write_json(out / "generation_config.json", {
-        "bos_token_id": pad, "do_sample": True, "eos_token_id": [eos, pad], "pad_token_id": pad,
-        "temperature": 0.6, "top_k": 20, "top_p": 0.95})
+    _write_json(
+        out / "generation_config.json",
+        {
+            "bos_token_id": pad,
+            "do_sample": True,
+            "eos_token_id": [eos, pad],
+            "pad_token_id": pad,
+            "temperature": 0.6,
+            "top_k": 20,
+            "top_p": 0.95,
+        },
+    )
     for name in ("tokenizer.json", "tokenizer_config.json"):
         if out.resolve() != tokenizer_dir.resolve():
             shutil.copyfile(tokenizer_dir / name, out / name)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Qwen3-MoE with one MTP layer in plain PyTorch, written for training.
 
-All experts are computed for every token and weighted with the (mostly zero) routing weights: with 16
-narrow experts the dense products run far faster than any gather. The parameters keep Hugging Face's
-names except that the experts of a layer are stacked; export.py splits them.
+All experts are computed for every token and weighted with the (mostly zero) routing weights: with
+16 narrow experts that keeps the products dense and free of gathers. The parameters keep Hugging
+Face's names except that the experts of a layer are stacked; export.py splits them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RMSNorm(nn.Module):
 
 
 def rope_table(config: ModelConfig, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """cos and sin [length, head_dim], computed in float64: at position 4,000 a float32 angle is off by 1e-4."""
+    """cos and sin [length, head_dim], from float64: float32 angles are off by 1e-4 far out."""
     steps = torch.arange(0, config.head_dim, 2, dtype=torch.float64, device=device)
     inv_freq = config.rope_theta ** (-steps / config.head_dim)
     angle = torch.outer(torch.arange(length, dtype=torch.float64, device=device), inv_freq)
@@ -75,8 +75,12 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         b, t, _ = x.shape
         c = self.c
-        q = self.q_norm(self.q_proj(x).view(b, t, c.num_attention_heads, c.head_dim)).transpose(1, 2)
-        k = self.k_norm(self.k_proj(x).view(b, t, c.num_key_value_heads, c.head_dim)).transpose(1, 2)
+        q = self.q_norm(self.q_proj(x).view(b, t, c.num_attention_heads, c.head_dim)).transpose(
+            1, 2
+        )
+        k = self.k_norm(self.k_proj(x).view(b, t, c.num_key_value_heads, c.head_dim)).transpose(
+            1, 2
+        )
         v = self.v_proj(x).view(b, t, c.num_key_value_heads, c.head_dim).transpose(1, 2)
         q = rotate(q, cos, sin).to(v.dtype)
         k = rotate(k, cos, sin).to(v.dtype)
@@ -85,7 +89,7 @@ class Attention(nn.Module):
 
 
 class Experts(nn.Module):
-    """The weights of all experts of a layer, one below the other: expert e owns rows e*I .. e*I+I-1."""
+    """All experts of a layer, one below the other: expert e owns rows e*I .. e*I+I-1."""
 
     def __init__(self, c: ModelConfig) -> None:
         super().__init__()
@@ -189,7 +193,11 @@ class TandemSmall(nn.Module):
             x = run(layer, x)
         h = self.model.norm(x)
         # The embedding comes first, the target's normed hidden state second.
-        joined = torch.cat([self.mtp.pre_fc_norm_embedding(embed(next_ids)),
-                            self.mtp.pre_fc_norm_hidden(h)], dim=-1)
+        joined = torch.cat(
+            [self.mtp.pre_fc_norm_embedding(embed(next_ids)), self.mtp.pre_fc_norm_hidden(h)],
+            dim=-1,
+        )
         m = self.mtp.norm(run(self.mtp.layers[0], self.mtp.fc(joined)))
-        return Output(self.lm_head(h), self.lm_head(m), torch.stack(balances).mean(), torch.stack(shares))
+        return Output(
+            self.lm_head(h), self.lm_head(m), torch.stack(balances).mean(), torch.stack(shares)
+        )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Step 1: collects the documentation, trains the tokenizer and writes the evaluation questions.
 
-    python tools/train/prepare.py --work .cache/train --model models/tandem-small
+python tools/train/prepare.py --work .cache/train --model models/tandem-small
 """
 
 from __future__ import annotations
@@ -45,13 +45,20 @@ def item_of(chat: Chat, expected: str) -> dict[str, Any]:
     return {"messages": chat.messages()[:-1], "expected": expected}
 
 
-def recall_items(rng: Random, source: Source, count: int, tokens: int, terse: bool) -> list[dict[str, Any]]:
+def recall_items(
+    rng: Random, source: Source, count: int, tokens: int, terse: bool
+) -> list[dict[str, Any]]:
     items = []
     for _ in range(count):
         chat = tasks.recall(rng, source, tokens, questions=1, codes=rng.randint(4, 8), terse=terse)
         code = "".join(c for c in chat.turns[-1].text if c.isdigit())
-        items.append({**item_of(chat, code), "style": "terse" if terse else "sentence",
-                      "context_tokens": tokens})
+        items.append(
+            {
+                **item_of(chat, code),
+                "style": "terse" if terse else "sentence",
+                "context_tokens": tokens,
+            }
+        )
     return items
 
 
@@ -88,15 +95,19 @@ def write_questions(eval_dir: Path, seed: int) -> None:
     write_lines(eval_dir / "recall.jsonl", recalls)
     write_lines(eval_dir / "arithmetic.jsonl", arithmetic_items(rng, source, 400))
     write_lines(eval_dir / "chat.jsonl", chat_items(rng, source, 100))
-    # Perplexity: our own generated text. Documentation is measured from the work folder, never committed.
-    write_lines(eval_dir / "heldout.jsonl",
-                [{"text": "\n\n".join(prose.paragraph(rng) for _ in range(6))} for _ in range(40)])
+    # Perplexity: our own generated text. That of documentation is measured from the work folder.
+    write_lines(
+        eval_dir / "heldout.jsonl",
+        [{"text": "\n\n".join(prose.paragraph(rng) for _ in range(6))} for _ in range(40)],
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, default=Path(".cache/train"))
-    parser.add_argument("--packages", type=Path, help="where packages are unpacked (default WORK/packages)")
+    parser.add_argument(
+        "--packages", type=Path, help="where packages are unpacked (default WORK/packages)"
+    )
     parser.add_argument("--model", type=Path, default=Path("models/tandem-small"))
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small generated stories and reports: simple English that a 14M-parameter model can learn to continue."""
+"""Generated stories and reports: simple English that a 14M-parameter model can continue."""
 
 from __future__ import annotations
 
@@ -28,27 +28,31 @@ def story(rng: Random, subject: str | None = None) -> str:
     middle = [
         f"The {thing} was {color} and {adjective}.",
         f"On {day} {name} went to the {place} to look for the {thing}.",
-        f"{friend} said: \"Did you {base} the {thing}?\"",
+        f'{friend} said: "Did you {base} the {thing}?"',
         f"{name} {past} the {thing} near the {other_place}.",
         f"The {animal} sat beside the {thing} and waited.",
         f"They ate {food} and talked about {city}.",
         f"In the {place} it was quiet, and the {animal} was asleep.",
         f"Nobody in the {other_place} had seen the {color} {thing}.",
-        f"\"I like your {animal},\" said {friend}.",
+        f'"I like your {animal}," said {friend}.',
         f"{friend} gave {name} some {food}.",
         f"After that, the {animal} followed {friend} to the {other_place}.",
     ]
     chosen = rng.sample(middle, rng.randint(3, 7))
-    start = rng.choice([
-        f"{name} was {_article(trade)} in {city} and had {_article(animal)}.",
-        f"Once there was {_article(animal)} that lived with {_article(trade)} called {name}.",
-        f"In {city} lived {_article(trade)} called {name}, who had {_article(animal)}.",
-    ])
-    end = rng.choice([
-        f"In the end {name} took the {thing} home.",
-        f"So {name} and {friend} became friends.",
-        f"From then on the {animal} kept the {thing}.",
-    ])
+    start = rng.choice(
+        [
+            f"{name} was {_article(trade)} in {city} and had {_article(animal)}.",
+            f"Once there was {_article(animal)} that lived with {_article(trade)} called {name}.",
+            f"In {city} lived {_article(trade)} called {name}, who had {_article(animal)}.",
+        ]
+    )
+    end = rng.choice(
+        [
+            f"In the end {name} took the {thing} home.",
+            f"So {name} and {friend} became friends.",
+            f"From then on the {animal} kept the {thing}.",
+        ]
+    )
     return " ".join([start, *chosen, end])
 
 
@@ -57,10 +61,12 @@ def report(rng: Random) -> str:
     place = rng.choice(words.PLACES)
     things = rng.sample(words.THINGS, rng.randint(3, 6))
     lines = [f"- {thing}: {rng.randint(1, 99)}" for thing in things]
-    head = rng.choice([
-        f"Stock of the {place} on {rng.choice(words.DAYS)}:",
-        f"Things seen in the {place}, {rng.choice(words.MONTHS)}:",
-    ])
+    head = rng.choice(
+        [
+            f"Stock of the {place} on {rng.choice(words.DAYS)}:",
+            f"Things seen in the {place}, {rng.choice(words.MONTHS)}:",
+        ]
+    )
     return "\n".join([head, *lines])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The held-out questions and how answers are judged: standard library only, shared by both evaluations."""
+"""The held-out questions and how answers are judged, with the standard library only."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def load(eval_dir: Path, limit: int | None = None) -> list[Question]:
         questions.append(Question(suite, item["messages"], item["expected"], 32))
     for item in lines_of(eval_dir / "arithmetic.jsonl"):
         questions.append(Question("arithmetic", item["messages"], item["expected"], 64))
-        questions.append(Question("arithmetic_default", item["messages"], item["expected"], 64, None))
+        questions.append(
+            Question("arithmetic_default", item["messages"], item["expected"], 64, None)
+        )
     for item in lines_of(eval_dir / "chat.jsonl"):
         questions.append(Question("chat", item["messages"], item["expected"], 48))
         questions.append(Question("chat_default", item["messages"], item["expected"], 48, None))
@@ -78,8 +80,13 @@ def judge(questions: list[Question], answers: list[Answer]) -> dict[str, Score]:
         if is_right(question, answer.text):
             score.right += 1
         elif len(score.wrong) < 5:
-            score.wrong.append({"asked": question.messages[-1]["content"][-80:],
-                                "expected": question.expected, "got": answer.text[-120:]})
+            score.wrong.append(
+                {
+                    "asked": question.messages[-1]["content"][-80:],
+                    "expected": question.expected,
+                    "got": answer.text[-120:],
+                }
+            )
     return scores
 
 
@@ -89,6 +96,10 @@ def report(rows: list[dict[str, Any]], json_path: Path | None) -> None:
     for row in rows:
         limit = "" if row.get("limit") is None else f"{row['limit']:.4g}"
         print(f"{row['name']:34} {row['value']:>9.4f}  {row['unit']:12} {limit:>7}  {row['case']}")
+        bound = row["limit"]
+        row["pct_of_limit"] = None if bound is None else 100 * row["value"] / bound
+        row.setdefault("peer", None)
+        row.setdefault("peer_value", None)
     if json_path:
         json_path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -100,8 +111,22 @@ def rows_of(scores: dict[str, Score], peer: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for suite, score in scores.items():
         case = f"{score.right} of {score.count}, {peer}"
-        rows.append({"name": f"{suite}_exact", "case": case, "value": score.right / score.count,
-                     "unit": "share", "limit": LIMITS.get(suite)})
-        rows.append({"name": f"{suite}_ended", "case": f"{score.ended} of {score.count}, {peer}",
-                     "value": score.ended / score.count, "unit": "share", "limit": None})
+        rows.append(
+            {
+                "name": f"{suite}_exact",
+                "case": case,
+                "value": score.right / score.count,
+                "unit": "share",
+                "limit": LIMITS.get(suite),
+            }
+        )
+        rows.append(
+            {
+                "name": f"{suite}_ended",
+                "case": f"{score.ended} of {score.count}, {peer}",
+                "value": score.ended / score.count,
+                "unit": "share",
+                "limit": None,
+            }
+        )
     return rows

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tasks of the training data: recall out of a context, arithmetic, copying, small talk, tool calls.
+"""The tasks of the training data: recall, arithmetic, copying, small talk, tool calls.
 
 `Source.heldout` selects what is only ever evaluated: reserved codes, reserved pairs of summands
 and documents that are not in the training split.
@@ -16,7 +16,7 @@ import prose
 import words
 from chat_format import Chat, Turn
 
-# Characters per token of either kind of text with our tokenizer; they only steer how long contexts get.
+# Characters per token of either kind of text; they only steer how long contexts get.
 DOCUMENT_CHARS = 3.3
 STORY_CHARS = 4.1
 FACT_TOKENS = 14
@@ -24,7 +24,7 @@ FACT_TOKENS = 14
 
 @dataclass
 class Source:
-    """Where paragraphs come from, and whether held-out numbers are drawn instead of training ones."""
+    """Where paragraphs come from, and whether held-out numbers are drawn."""
 
     paragraphs: list[str]
     heldout: bool = False
@@ -35,21 +35,33 @@ def _reserved(text: str, one_in: int) -> bool:
 
 
 _CODES = [f"{n:04d}" for n in range(10_000)]
-_CODES_OF = {held: [c for c in _CODES if _reserved("code" + c, 20) == held] for held in (False, True)}
+_CODES_OF = {
+    held: [c for c in _CODES if _reserved("code" + c, 20) == held] for held in (False, True)
+}
 
 Sum = tuple[int, str, int]
-_SUMS: list[Sum] = [(a, op, b) for a in range(10, 100) for b in range(10, 100) for op in "+-"
-                    if op == "+" or a >= b]
-_SUMS_OF = {held: [s for s in _SUMS if _reserved(f"{s[0]}{s[1]}{s[2]}", 10) == held]
-            for held in (False, True)}
+_SUMS: list[Sum] = [
+    (a, op, b) for a in range(10, 100) for b in range(10, 100) for op in "+-" if op == "+" or a >= b
+]
+_SUMS_OF = {
+    held: [s for s in _SUMS if _reserved(f"{s[0]}{s[1]}{s[2]}", 10) == held]
+    for held in (False, True)
+}
 
 
 # ---- recall --------------------------------------------------------------------------------------
 
-_FACTS = ["The code for {key} is {code}.", "Remember that the code for {key} is {code}.",
-          "Note: the code for {key} is {code}."]
-_QUESTIONS = ["What is the code for {key}?", "Tell me the code for {key}.",
-              "Which code belongs to {key}?", "I need the code for {key}."]
+_FACTS = [
+    "The code for {key} is {code}.",
+    "Remember that the code for {key} is {code}.",
+    "Note: the code for {key} is {code}.",
+]
+_QUESTIONS = [
+    "What is the code for {key}?",
+    "Tell me the code for {key}.",
+    "Which code belongs to {key}?",
+    "I need the code for {key}.",
+]
 _TERSE = " Answer with the code only."
 _HEADS = ["Read this text.", "Here are some notes.", "Keep this text in mind.", ""]
 
@@ -68,18 +80,26 @@ def filler(rng: Random, source: Source, tokens: int) -> list[str]:
     return out
 
 
-def recall(rng: Random, source: Source, tokens: int, questions: int | None = None,
-           codes: int | None = None, terse: bool | None = None) -> Chat:
+def recall(
+    rng: Random,
+    source: Source,
+    tokens: int,
+    questions: int | None = None,
+    codes: int | None = None,
+    terse: bool | None = None,
+) -> Chat:
     """A context with hidden codes, then questions about some of them, in several turns."""
     code_count = codes or rng.randint(2, 12)
     keys = rng.sample(words.KEYS, code_count)
     values = rng.sample(_CODES_OF[source.heldout], code_count)
     parts = filler(rng, source, tokens - FACT_TOKENS * code_count)
-    for key, code in zip(keys, values):
+    for key, code in zip(keys, values, strict=True):
         fact = rng.choice(_FACTS).format(key=key, code=code)
         if parts and rng.random() < 0.5:
             index = rng.randrange(len(parts))
-            parts[index] = f"{parts[index]} {fact}" if rng.random() < 0.5 else f"{fact} {parts[index]}"
+            parts[index] = (
+                f"{parts[index]} {fact}" if rng.random() < 0.5 else f"{fact} {parts[index]}"
+            )
         else:
             parts.insert(rng.randint(0, len(parts)), fact)
     head = rng.choice(_HEADS)
@@ -104,8 +124,9 @@ def recall(rng: Random, source: Source, tokens: int, questions: int | None = Non
 
 # ---- arithmetic ----------------------------------------------------------------------------------
 
+
 def shown_work(a: int, op: str, b: int) -> tuple[str, str]:
-    """Returns the digit-wise work and the result: ones first, then tens with the carry or borrow."""
+    """Returns the digit-wise work and the result: ones, then tens with carry or borrow."""
     a1, a0, b1, b0 = a // 10, a % 10, b // 10, b % 10
     if op == "+":
         carry = (a0 + b0) // 10
@@ -113,14 +134,20 @@ def shown_work(a: int, op: str, b: int) -> tuple[str, str]:
         return work, str(a + b)
     borrow = int(a0 < b0)
     top = a0 + 10 * borrow
-    work = f"{top} - {b0} = {top - b0}, borrow {borrow}. {a1} - {b1} - {borrow} = {a1 - b1 - borrow}."
+    work = (
+        f"{top} - {b0} = {top - b0}, borrow {borrow}. {a1} - {b1} - {borrow} = {a1 - b1 - borrow}."
+    )
     return work, str(a - b)
 
 
 def sum_turns(rng: Random, heldout: bool) -> list[Turn]:
     a, op, b = rng.choice(_SUMS_OF[heldout])
-    asked = [f"What is {a} {op} {b}?", f"Compute {a} {op} {b}.", f"{a} {op} {b} = ?",
-             f"Add {a} and {b}." if op == "+" else f"Subtract {b} from {a}."]
+    asked = [
+        f"What is {a} {op} {b}?",
+        f"Compute {a} {op} {b}.",
+        f"{a} {op} {b} = ?",
+        f"Add {a} and {b}." if op == "+" else f"Subtract {b} from {a}.",
+    ]
     work, result = shown_work(a, op, b)
     return [Turn("user", rng.choice(asked)), Turn("assistant", f"{work} {a} {op} {b} = {result}.")]
 
@@ -133,12 +160,15 @@ def arithmetic(rng: Random, source: Source) -> Chat:
         # The soft switch asks for the work inside a think block.
         asked, answered = chat.turns[-2:]
         work, _, result = answered.text.rpartition(". ")
-        chat.turns[-2:] = [Turn("user", f"{asked.text} /think"),
-                           Turn("assistant", result, reasoning=f"{work}.")]
+        chat.turns[-2:] = [
+            Turn("user", f"{asked.text} /think"),
+            Turn("assistant", result, reasoning=f"{work}."),
+        ]
     return chat
 
 
 # ---- copying -------------------------------------------------------------------------------------
+
 
 def copying(rng: Random, source: Source) -> Chat:
     chat = Chat(empty_think_last=rng.random() < 0.5)
@@ -172,36 +202,47 @@ def _knowledge(rng: Random) -> tuple[str, str]:
         return f"What is the opposite of {word}?", f"The opposite of {word} is {other}."
     if kind == 2:
         i = rng.randrange(7)
-        return (f"Which day comes after {words.DAYS[i]}?",
-                f"After {words.DAYS[i]} comes {words.DAYS[(i + 1) % 7]}.")
+        return (
+            f"Which day comes after {words.DAYS[i]}?",
+            f"After {words.DAYS[i]} comes {words.DAYS[(i + 1) % 7]}.",
+        )
     if kind == 3:
         i = rng.randrange(12)
-        return (f"Which month comes before {words.MONTHS[i]}?",
-                f"Before {words.MONTHS[i]} comes {words.MONTHS[i - 1]}.")
+        return (
+            f"Which month comes before {words.MONTHS[i]}?",
+            f"Before {words.MONTHS[i]} comes {words.MONTHS[i - 1]}.",
+        )
     if kind == 4:
         first = rng.randint(1, 20)
         last = first + rng.randint(3, 12)
-        return (f"Count from {first} to {last}.",
-                ", ".join(str(n) for n in range(first, last + 1)) + ".")
+        return (
+            f"Count from {first} to {last}.",
+            ", ".join(str(n) for n in range(first, last + 1)) + ".",
+        )
     if kind == 5:
         items = rng.sample(words.KEYS, rng.randint(3, 7))
         return f"Reverse this list: {', '.join(items)}.", f"{', '.join(reversed(items))}."
     if kind == 6:
         items = rng.sample(words.KEYS, rng.randint(3, 7))
         which, item = rng.choice([("first", items[0]), ("last", items[-1])])
-        return (f"Which word is {which} in this list: {', '.join(items)}?",
-                f"The {which} word is {item}.")
+        return (
+            f"Which word is {which} in this list: {', '.join(items)}?",
+            f"The {which} word is {item}.",
+        )
     return "List the days of the week.", ", ".join(words.DAYS) + "."
 
 
-def small_talk(rng: Random, source: Source, exchanges: int | None = None,
-               ask_back: bool = False) -> Chat:
+def small_talk(
+    rng: Random, source: Source, exchanges: int | None = None, ask_back: bool = False
+) -> Chat:
     """Several turns in which the user tells things about himself and later asks for them."""
     chat = Chat(empty_think_last=rng.random() < 0.5)
     persona = ""
     if rng.random() < 0.3:
         persona = rng.choice(words.NAMES)
-        chat.system = rng.choice([f"Your name is {persona}.", f"You are {persona}, a helpful assistant."])
+        chat.system = rng.choice(
+            [f"Your name is {persona}.", f"You are {persona}, a helpful assistant."]
+        )
     elif rng.random() < 0.3:
         chat.system = "You are a helpful assistant."
     known: dict[str, str] = {}
@@ -216,8 +257,10 @@ def small_talk(rng: Random, source: Source, exchanges: int | None = None,
 def _ask_back(what: str, value: str) -> list[Turn]:
     if what == "name":
         return [Turn("user", "What is my name?"), Turn("assistant", f"Your name is {value}.")]
-    return [Turn("user", f"What is my favorite {what}?"),
-            Turn("assistant", f"Your favorite {what} is {value}.")]
+    return [
+        Turn("user", f"What is my favorite {what}?"),
+        Turn("assistant", f"Your favorite {what} is {value}."),
+    ]
 
 
 def _exchange(rng: Random, source: Source, persona: str, known: dict[str, str]) -> list[Turn]:
@@ -225,31 +268,52 @@ def _exchange(rng: Random, source: Source, persona: str, known: dict[str, str]) 
     if roll < 0.15:
         name = rng.choice(words.NAMES)
         known["name"] = name
-        said = rng.choice([f"Hi, my name is {name}.", f"Hello, I am {name}.", f"My name is {name}."])
+        said = rng.choice(
+            [f"Hi, my name is {name}.", f"Hello, I am {name}.", f"My name is {name}."]
+        )
         return [Turn("user", said), Turn("assistant", f"Nice to meet you, {name}.")]
     if roll < 0.35:
-        what, options = rng.choice([("color", words.COLORS), ("food", words.FOODS),
-                                    ("animal", words.ANIMALS), ("city", words.CITIES)])
+        what, options = rng.choice(
+            [
+                ("color", words.COLORS),
+                ("food", words.FOODS),
+                ("animal", words.ANIMALS),
+                ("city", words.CITIES),
+            ]
+        )
         value = rng.choice(options)
         known[what] = value
-        return [Turn("user", f"My favorite {what} is {value}."),
-                Turn("assistant", f"I will remember that your favorite {what} is {value}.")]
+        return [
+            Turn("user", f"My favorite {what} is {value}."),
+            Turn("assistant", f"I will remember that your favorite {what} is {value}."),
+        ]
     if roll < 0.55 and known:
         what = rng.choice(sorted(known))
         return _ask_back(what, known[what])
     if roll < 0.62:
         answer = f"I am {persona}." if persona else _SELF
-        return [Turn("user", rng.choice(["Who are you?", "What are you?"])), Turn("assistant", answer)]
+        return [
+            Turn("user", rng.choice(["Who are you?", "What are you?"])),
+            Turn("assistant", answer),
+        ]
     if roll < 0.67:
-        said, answer = rng.choice([("Hello!", "Hello! How can I help you?"),
-                                   ("Hi", "Hello! How can I help you?"),
-                                   ("Thank you!", "You are welcome."), ("Thanks.", "You are welcome."),
-                                   ("Goodbye.", "Goodbye!"), ("Bye!", "Goodbye!")])
+        said, answer = rng.choice(
+            [
+                ("Hello!", "Hello! How can I help you?"),
+                ("Hi", "Hello! How can I help you?"),
+                ("Thank you!", "You are welcome."),
+                ("Thanks.", "You are welcome."),
+                ("Goodbye.", "Goodbye!"),
+                ("Bye!", "Goodbye!"),
+            ]
+        )
         return [Turn("user", said), Turn("assistant", answer)]
     if roll < 0.75:
         animal = rng.choice(words.ANIMALS)
-        return [Turn("user", f"Tell me a story about the {animal}."),
-                Turn("assistant", prose.story(rng, animal), weight=1.0)]
+        return [
+            Turn("user", f"Tell me a story about the {animal}."),
+            Turn("assistant", prose.story(rng, animal), weight=1.0),
+        ]
     if roll < 0.82:
         return sum_turns(rng, source.heldout)
     question, answer = _knowledge(rng)
@@ -270,9 +334,20 @@ def tool_call(rng: Random, source: Source) -> tuple[Chat, list[dict[str, object]
     """One question that needs a tool; the answer is the call, then what the tool said."""
     names = rng.sample(sorted(_TOOLS), rng.randint(1, 3))
     tools: list[dict[str, object]] = [
-        {"type": "function", "function": {"name": n, "description": _TOOLS[n][1], "parameters": {
-            "type": "object", "properties": {_TOOLS[n][0]: {"type": "string"}},
-            "required": [_TOOLS[n][0]]}}} for n in names]
+        {
+            "type": "function",
+            "function": {
+                "name": n,
+                "description": _TOOLS[n][1],
+                "parameters": {
+                    "type": "object",
+                    "properties": {_TOOLS[n][0]: {"type": "string"}},
+                    "required": [_TOOLS[n][0]],
+                },
+            },
+        }
+        for n in names
+    ]
     chat = Chat()
     name = rng.choice(names)
     argument, _, options, question = _TOOLS[name]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Step 2: trains the model and its MTP layer together, then exports a Hugging Face checkpoint.
 
-    python tools/train/train.py --work .cache/train --model models/tandem-small --steps 6400
+python tools/train/train.py --work .cache/train --model models/tandem-small
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import os
 import time
 from pathlib import Path
 
+import batches
+import export
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import batches
-import export
 from model import ModelConfig, TandemSmall
 
 MTP_LOSS = 0.3
@@ -47,18 +47,25 @@ class Trainee(nn.Module):
 
     def forward(self, ids: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         length = ids.shape[1] - 2
-        out = self.model(ids[:, :length], ids[:, 1:length + 1])
-        main, accuracy = weighted_loss(out.logits, ids[:, 1:length + 1], weights[:, 1:length + 1])
+        out = self.model(ids[:, :length], ids[:, 1 : length + 1])
+        main, accuracy = weighted_loss(
+            out.logits, ids[:, 1 : length + 1], weights[:, 1 : length + 1]
+        )
         mtp, mtp_accuracy = weighted_loss(out.mtp_logits, ids[:, 2:], weights[:, 2:])
         loss = main + MTP_LOSS * mtp + BALANCE_LOSS * out.balance
-        figures = torch.stack([main.detach(), mtp.detach(), out.balance.detach(), accuracy, mtp_accuracy])
+        figures = torch.stack(
+            [main.detach(), mtp.detach(), out.balance.detach(), accuracy, mtp_accuracy]
+        )
         return loss, figures, out.shares.detach()
 
 
 def optimizer_of(model: nn.Module, device: str) -> torch.optim.AdamW:
     matrices = [p for p in model.parameters() if p.dim() > 1]
     vectors = [p for p in model.parameters() if p.dim() <= 1]
-    groups = [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}]
+    groups = [
+        {"params": matrices, "weight_decay": WEIGHT_DECAY},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
     return torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=(0.9, 0.95), fused=device == "cuda")
 
 
@@ -74,13 +81,14 @@ def train(args: argparse.Namespace) -> TandemSmall:
     torch.set_float32_matmul_precision("high")
     model = TandemSmall(ModelConfig()).to(device)
     count = sum(p.numel() for p in model.parameters())
-    print(f"{count:,} parameters, {args.steps} steps of {args.batch} x {args.length} tokens on {device}")
+    print(f"{count:,} parameters, {args.steps} steps of {args.batch} x {args.length}, {device}")
     trainee: nn.Module = Trainee(model)
     if args.compile:
         trainee = torch.compile(trainee)
     optimizer = optimizer_of(model, device)
-    spec = batches.BatchSpec(str(args.work), str(args.model / "tokenizer.json"), args.batch, args.length,
-                             args.seed)
+    spec = batches.BatchSpec(
+        str(args.work), str(args.model / "tokenizer.json"), args.batch, args.length, args.seed
+    )
     log = (args.log or args.work / "train_log.jsonl").open("w")
     start = time.monotonic()
     first_done = start
@@ -107,11 +115,17 @@ def train(args: argparse.Namespace) -> TandemSmall:
             main, mtp, balance, accuracy, mtp_accuracy = figures.tolist()
             now = time.monotonic()
             rate = step * ids.shape[0] * args.length / max(1e-9, now - first_done)
-            row = {"step": step, "loss": round(main, 4), "mtp_loss": round(mtp, 4),
-                   "balance": round(balance, 4), "answer_accuracy": round(accuracy, 4),
-                   "mtp_answer_accuracy": round(mtp_accuracy, 4),
-                   "least_used_expert": round(shares.min().item(), 4),
-                   "seconds": round(now - start, 1), "tokens_per_s": round(rate)}
+            row = {
+                "step": step,
+                "loss": round(main, 4),
+                "mtp_loss": round(mtp, 4),
+                "balance": round(balance, 4),
+                "answer_accuracy": round(accuracy, 4),
+                "mtp_answer_accuracy": round(mtp_accuracy, 4),
+                "least_used_expert": round(shares.min().item(), 4),
+                "seconds": round(now - start, 1),
+                "tokens_per_s": round(rate),
+            }
             log.write(json.dumps(row) + "\n")
             log.flush()
             print(row, flush=True)
@@ -125,8 +139,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, default=Path(".cache/train"))
     parser.add_argument("--model", type=Path, default=Path("models/tandem-small"))
-    parser.add_argument("--out", type=Path, help="where the checkpoint is written (default: --model)")
-    parser.add_argument("--steps", type=int, default=6400)
+    parser.add_argument(
+        "--out", type=Path, help="where the checkpoint is written (default: --model)"
+    )
+    parser.add_argument("--steps", type=int, default=5400)
     parser.add_argument("--max-seconds", type=float, default=float("inf"))
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--length", type=int, default=4096)
@@ -134,7 +150,9 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=100)
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=torch.cuda.is_available())
+    parser.add_argument(
+        "--compile", action=argparse.BooleanOptionalAction, default=torch.cuda.is_available()
+    )
     parser.add_argument("--log", type=Path)
     args = parser.parse_args()
     model = train(args)
