@@ -389,7 +389,7 @@ TEST(GenerationDefaults, AreOptionalAndBounded) {
   EXPECT_FALSE(load_generation_defaults(folder.path())->temperature.has_value());
   folder.write("generation_config.json",
                R"({"do_sample":true,"temperature":0.6,"top_k":20,"top_p":0.95,"min_p":0,
-                   "repetition_penalty":1.05,"eos_token_id":[1,2],"transformers_version":"4.51.0"})");
+                   "repetition_penalty":1.05,"eos_token_id":[1,2],"other":"4.51.0"})");
   const GenerationDefaults d = load_generation_defaults(folder.path()).value();
   EXPECT_EQ(d.temperature, 0.6);
   EXPECT_EQ(d.top_k, 20);
