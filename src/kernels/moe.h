@@ -13,9 +13,8 @@
 //   cost    6TKHI FLOP, reads 6HI bytes per distinct expert: bandwidth-bound below about ten rows
 //   an
 //           expert, then compute-bound
-//   bound   |y - ref| <= 2^-8 |ref| + sum_k w (2^-8 + (2H + I + K + 16) 2^-24) A_k, A_k the same
-//   sum
-//           over absolute values; derived in moe_test.cpp
+//   bound   |y - ref| <= 2^-8 |ref| + sum_k w sum_i |d_i| (2^-8 |h_i| + (2.1 H + I + K + 16) 2^-24
+//           sum|x gate_i| sum|x up_i|), h the SwiGLU; derived in moe_test.cpp
 //   source  HF Qwen3MoeSparseMoeBlock, which rounds gate, up, silu, down and w to bf16: counted in
 //           the golden tolerance
 #pragma once

@@ -6,7 +6,7 @@
 //   repeat  bitwise; a row does not depend on its batch
 //   graph   capturable: no allocation, no sync, only exec.stream
 //   cost    reads 4TI bytes, writes 2TI: bandwidth-bound
-//   bound   |y - ref| <= (2^-8 + 2^-19) |ref|; derived in silu_mul_test.cpp
+//   bound   |y - ref| <= (2^-8 + 2^-19) |ref| + 2^-121 |u|; derived in silu_mul_test.cpp
 //   source  Shazeer 2020 (SwiGLU); HF Qwen3MLP, which also rounds silu(g): counted in the golden
 //           tolerance
 #pragma once
