@@ -325,6 +325,20 @@ TEST(Scheduler, BackloggedTenantsAreServedAlike) {
   }
 }
 
+TEST(Scheduler, EachChunkGoesToTheTenantServedLeast) {
+  FakeWorker worker(small());
+  ASSERT_TRUE(worker.add(spec(1, 30, 1, 0), 1).ok());
+  ASSERT_TRUE(worker.add(spec(2, 30, 1, 100), 1).ok());
+  worker.step(kStart);
+  SequenceSpec other = spec(3, 30, 1, 200);
+  other.tenant = 1;
+  ASSERT_TRUE(worker.add(std::move(other), 1).ok());
+  const Plan& plan = worker.step(kStart);
+  ASSERT_EQ(plan.rows.size(), 2U);
+  EXPECT_EQ(plan.rows[0].id, RequestId{1});
+  EXPECT_EQ(plan.rows[1].id, RequestId{3}) << "not 2: its tenant has just had a chunk";
+}
+
 TEST(Tenants, WhoWasAwayStartsLevelWithThoseWhoWaited) {
   Tenants tenants(8);
   const int32_t a = tenants.enter(1);
