@@ -38,7 +38,7 @@ def load(directory: Path) -> Any:
 
 
 def greedy(model: Any, prompt: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the prompt's logits [n, V], the greedy ids and each step's gap of the best two logits.
+    """Returns the prompt's logits [n, V], the greedy ids and each step's gap of the best two.
 
     It goes on past an end-of-turn token: the numbers after it are as good a test as those before.
     """
@@ -91,7 +91,7 @@ def goldens_of(
             .item()
         )
         print(
-            f"{directory.name} prompt {k}: {len(prompt)} tokens, bf16 agrees with f64 for {same} steps, "
+            f"{directory.name} prompt {k}: {len(prompt)} tokens, bf16 equals f64 for {same} steps, "
             f"least gap {tensors[f'gap_f64.{k}'].min():.3g}",
             flush=True,
         )
