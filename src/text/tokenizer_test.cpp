@@ -7,13 +7,13 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
-#include <set>
+#include <optional>
 
 #include "core/rng.h"
 #include "text/nfc.h"
 #include "text/small_vocabulary.h"
-#include "text/utf8.h"
 #include "text/splitter.h"
+#include "text/utf8.h"
 
 namespace tandem::text {
 namespace {
@@ -134,7 +134,9 @@ TEST(Nfc, QuickCheckNeverPassesWhatNfcChanges) {
   for (int i = 0; i < 20'000; ++i) {
     const std::string text = random_text(rng, 1 + rng.below(12));
     const std::string normal = to_nfc(unicode, text);
-    if (is_surely_nfc(unicode, text)) EXPECT_EQ(normal, text);
+    if (is_surely_nfc(unicode, text)) {
+      EXPECT_EQ(normal, text);
+    }
     EXPECT_EQ(to_nfc(unicode, normal), normal);
     changed += normal != text ? 1 : 0;
   }
