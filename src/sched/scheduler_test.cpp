@@ -339,6 +339,19 @@ TEST(Scheduler, EachChunkGoesToTheTenantServedLeast) {
   EXPECT_EQ(plan.rows[1].id, RequestId{3}) << "not 2: its tenant has just had a chunk";
 }
 
+TEST(Scheduler, ABurstOfOneTenantDoesNotTakeEveryPlace) {
+  FakeWorker worker(small());
+  for (uint64_t id = 1; id <= 16; ++id) {
+    SequenceSpec s = spec(id, 8, 2, static_cast<int32_t>(id * 64));
+    s.tenant = id <= 8 ? 0 : 1;  // before a row is computed, both counters stand at 0
+    ASSERT_TRUE(worker.add(std::move(s), 2).ok());
+  }
+  const Plan& plan = worker.step(kStart);
+  ASSERT_EQ(plan.admitted.size(), 8U);
+  EXPECT_EQ(std::ranges::count_if(plan.admitted, [](const Admitted& a) { return a.id.value > 8; }),
+            4);
+}
+
 TEST(Tenants, WhoWasAwayStartsLevelWithThoseWhoWaited) {
   Tenants tenants(8);
   const int32_t a = tenants.enter(1);
