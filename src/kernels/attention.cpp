@@ -17,7 +17,7 @@ void attention(const Exec& exec, const AttentionArgs& args) {
   const int64_t page_tokens = args.k_pages.size(2), head_dim = args.k_pages.size(3);
   CHECK(kv_heads >= 1 && page_tokens >= 1 && args.q_heads >= 1 && args.q_heads % kv_heads == 0,
         "Hq {} pages {}", args.q_heads, args.k_pages.describe());
-  CHECK(head_dim >= 16 && head_dim % 16 == 0 && head_dim <= 256, "D {}", head_dim);
+  CHECK(head_dim >= 8 && head_dim % 8 == 0 && head_dim <= 256, "D {}", head_dim);
   check_tensor("q", exec, args.q, DType::kBf16, {rows, args.q_heads * head_dim});
   check_tensor("y", exec, args.y, DType::kBf16, {rows, args.q_heads * head_dim});
   check_tensor("k_pages", exec, args.k_pages, DType::kBf16,

@@ -9,7 +9,7 @@
 //           seq_positions i32 [S]: position of its first row;
 //           seq_pages i32 [S+1] into page_ids i32 [.]: its page i holds positions
 //           [i*page_tokens, (i+1)*page_tokens)
-//   needs   Hq % Hkv == 0, D % 16 == 0, D <= 256; pages cover every row; finite keys and values;
+//   needs   Hq % Hkv == 0, D % 8 == 0, D <= 256; pages cover every row; finite keys and values;
 //           scratch attention_scratch_bytes; T == 0 is a no-op
 //   math    scores, softmax and sums in f32, probabilities never rounded; one rounding at the store
 //   repeat  bitwise; a row depends only on its sequence up to itself: key blocks of 64 at absolute

@@ -64,6 +64,7 @@ inline constexpr HeadsCase kHeadsCases[] = {
     {"no rows", 0, 2, 1, 16, 16},
     {"one KV head", 1, 5, 1, 32, 16},
     {"heads of 48", 7, 6, 3, 48, 8},
+    {"heads of 24", 7, 4, 2, 24, 16},
     {"tandem-small, 129 rows", 129, 8, 4, 128, 64, true},
     {"Qwen3-30B, 3 rows", 3, 32, 4, 128, 64},
     {"Qwen3-30B, 128 rows", 128, 32, 4, 128, 64, true},
@@ -86,6 +87,8 @@ inline constexpr AttentionCase kAttentionCases[] = {
     {"decode at 300, one KV head of 40 query heads", 1, 300, 40, 1, 32, 16},
     {"Qwen3-30B, 5 rows at 200", 5, 200, 32, 4, 128, 64},
     {"heads of 256", 9, 130, 2, 1, 256, 32},
+    {"heads of 24", 67, 3, 4, 2, 24, 16},
+    {"heads of 8", 65, 0, 2, 2, 8, 16},
 };
 inline constexpr AttentionCase kAttentionBenchCases[] = {
     {"tandem-small prompt of 2000", 2000, 0, 8, 4, 128, 64, true},

@@ -6,7 +6,7 @@
 //   tensors qkv bf16 [T,(Hq+2Hkv)*D] = q | k | v, rows may be strided;  wq, wk bf16 [D];
 //           rope f32 [P,D] = cos | sin, D/2 each;  positions, slots i32 [T];
 //           k_pages, v_pages bf16 [pages,Hkv,page_tokens,D]
-//   needs   D % 16 == 0; positions in [0,P), slots in the pages, no slot twice; T == 0 is a no-op
+//   needs   D % 8 == 0; positions in [0,P), slots in the pages, no slot twice; T == 0 is a no-op
 //   math    norm and rotation in f32, one rounding at the store
 //   repeat  bitwise; a row does not depend on its batch
 //   graph   capturable: no allocation, no sync, only exec.stream

@@ -263,7 +263,7 @@ Result<void> Model::supports(const ModelConfig& config) {
                  .param = field};
   };
   TRY(multiple("hidden_size", config.hidden, 8));
-  TRY(multiple("head_dim", config.head_dim, 16));
+  TRY(multiple("head_dim", config.head_dim, 8));
   const bool any_dense = std::ranges::count(config.layer_is_moe, false) > 0;
   if (any_dense) TRY(multiple("intermediate_size", config.intermediate, 8));
   const auto at_most = [](const char* field, int64_t value, int64_t limit) -> Result<void> {

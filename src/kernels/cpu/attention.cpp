@@ -2,6 +2,7 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/cpu/attention_tile.h"
 #include "kernels/cpu/ops.h"
@@ -51,9 +52,25 @@ Item item_at(const AttentionArgs& args, const Cut& cut, int64_t sequence, int64_
           .pages = args.page_ids.as<int32_t>() + args.seq_pages.as<int32_t>()[sequence]};
 }
 
+// Copies of a block's keys and values, widened with zeros to a multiple of 16 values: only heads of
+// an odd width need them.
+struct WideKeys {
+  bf16 k[kKeyBlock][kHeadDimMax], v[kKeyBlock][kHeadDimMax];
+
+  void take(KeyBlock& keys, int64_t head_dim) {
+    const auto bytes = static_cast<size_t>(head_dim) * sizeof(bf16);
+    for (int j = 0; j < keys.count; ++j) {
+      std::memcpy(static_cast<void*>(k[j]), keys.k[j], bytes);
+      std::memcpy(static_cast<void*>(v[j]), keys.v[j], bytes);
+      keys.k[j] = k[j];
+      keys.v[j] = v[j];
+    }
+  }
+};
+
 // Points at the keys [begin, begin + count) of the item's sequence, padded to a multiple of 8.
 void find_keys(const AttentionArgs& args, const Item& item, int64_t begin, int count,
-               KeyBlock& keys) {
+               WideKeys* wide, KeyBlock& keys) {
   const int64_t page_tokens = args.k_pages.size(2), head_dim = args.k_pages.size(3);
   keys.count = count;
   for (int j = 0; j < count; ++j) {
@@ -63,28 +80,35 @@ void find_keys(const AttentionArgs& args, const Item& item, int64_t begin, int c
     keys.k[j] = args.k_pages.row<bf16>(page) + offset;
     keys.v[j] = args.v_pages.row<bf16>(page) + offset;
   }
+  if (wide != nullptr) wide->take(keys, head_dim);
   for (int j = count; j < (count + 7) / 8 * 8; ++j) {
     keys.k[j] = keys.k[count - 1];
     keys.v[j] = keys.v[count - 1];
   }
 }
 
-void attend(const AttentionArgs& args, const Item& item) {
+void attend(const AttentionArgs& args, const Item& item, WideKeys* wide) {
   const int64_t head_dim = args.k_pages.size(3);
   AttentionTile tile;
   tile.rows = item.tokens * item.heads;
-  tile.head_dim = head_dim;
-  for (int64_t r = 0; r < tile.rows; ++r) {
+  tile.head_dim = (head_dim + 15) / 16 * 16;
+  const auto row_of = [&](const Tensor& t, int64_t r) {
     const int64_t head = item.q_head + r % item.heads;
-    attention_tile_load(tile, r, args.q.row<bf16>(item.row + r / item.heads) + head * head_dim,
-                        args.scale);
+    return t.row<bf16>(item.row + r / item.heads) + head * head_dim;
+  };
+  bf16 wide_row[kHeadDimMax];
+  const auto head_bytes = static_cast<size_t>(head_dim) * sizeof(bf16);
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    const bf16* q = row_of(args.q, r);
+    if (wide != nullptr) q = static_cast<bf16*>(std::memcpy(&wide_row[0].bits, q, head_bytes));
+    attention_tile_load(tile, r, q, args.scale);
   }
   const int64_t keys_end = item.position + item.tokens;
   KeyBlock keys;
   int key_count[kQueryRowsMax];
   for (int64_t begin = 0; begin < keys_end; begin += kKeyBlock) {
     const int64_t count = std::min<int64_t>(kKeyBlock, keys_end - begin);
-    find_keys(args, item, begin, static_cast<int>(count), keys);
+    find_keys(args, item, begin, static_cast<int>(count), wide, keys);
     // The tokens before `begin` see nothing of this block.
     const int64_t first_token = std::max<int64_t>(0, begin - item.position);
     for (int64_t r = first_token * item.heads; r < tile.rows; ++r) {
@@ -94,8 +118,9 @@ void attend(const AttentionArgs& args, const Item& item) {
     attention_tile_step(tile, keys, first_token * item.heads, key_count);
   }
   for (int64_t r = 0; r < tile.rows; ++r) {
-    const int64_t head = item.q_head + r % item.heads;
-    attention_tile_store(tile, r, args.y.row<bf16>(item.row + r / item.heads) + head * head_dim);
+    bf16* y = row_of(args.y, r);
+    attention_tile_store(tile, r, wide != nullptr ? wide_row : y);
+    if (wide != nullptr) std::memcpy(&y->bits, wide_row, head_bytes);
   }
 }
 
@@ -135,7 +160,13 @@ void attention(const Exec& exec, const AttentionArgs& args) {
       const int64_t item = items - 1 - i;  // the long ones (late tokens) first
       const int64_t s =
           std::upper_bound(first_item, first_item + sequences + 1, item) - first_item - 1;
-      attend(args, item_at(args, cut, s, item - first_item[s]));
+      const Item at = item_at(args, cut, s, item - first_item[s]);
+      if (args.k_pages.size(3) % 16 == 0) {
+        attend(args, at, nullptr);
+      } else {
+        WideKeys wide;
+        attend(args, at, &wide);
+      }
     }
   });
 }

@@ -92,14 +92,13 @@ HWY_INLINE void value_tile(const float* p, const float* correction, const bf16* 
     }
   }
   for (int j = 0; j < key_count; ++j) {
-    VF pj[kRows];
-    for (int r = 0; r < kRows; ++r) pj[r] = hn::Set(d, p[r * kKeyBlock + j]);
     for (int i = 0; i < kPairs; ++i) {
       const VU pairs = load_pairs(v[j] + column + i * kPair);
       const VF first = first_of_pairs(pairs), second = second_of_pairs(pairs);
-      for (int r = 0; r < kRows; ++r) a[r][2 * i] = hn::MulAdd(first, pj[r], a[r][2 * i]);
       for (int r = 0; r < kRows; ++r) {
-        a[r][2 * i + 1] = hn::MulAdd(second, pj[r], a[r][2 * i + 1]);
+        const VF pj = hn::Set(d, p[r * kKeyBlock + j]);
+        a[r][2 * i] = hn::MulAdd(first, pj, a[r][2 * i]);
+        a[r][2 * i + 1] = hn::MulAdd(second, pj, a[r][2 * i + 1]);
       }
     }
   }

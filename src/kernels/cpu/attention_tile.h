@@ -14,7 +14,7 @@ constexpr int kQueryRowsMax = 32;  // (token, head) pairs that share the keys of
 constexpr int kHeadDimMax = 256;
 
 // Query rows and their running softmax. Within q and acc, the D values of a row stand in the order
-// in which bf16 pairs expand (evens, then odds, of each vector pair).
+// in which bf16 pairs expand (evens, then odds, of each vector pair). D % 16 == 0 here.
 struct AttentionTile {
   int64_t rows = 0, head_dim = 0;
   alignas(64) float q[kQueryRowsMax * kHeadDimMax];     // [rows,D], times scale

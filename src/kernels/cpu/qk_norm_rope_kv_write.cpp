@@ -21,21 +21,33 @@ void norm_rope_head(const bf16* x, const bf16* w, const float* rope, int64_t hea
                     bf16* y) {
   const F32 d;
   const int64_t half = head_dim / 2;
+  // A half that is no multiple of the vector ends in single values.
+  const int64_t whole = half / kLanes * kLanes;
   VF sum_a = hn::Zero(d), sum_b = sum_a;
-  for (int64_t i = 0; i < half; i += kLanes) {
+  for (int64_t i = 0; i < whole; i += kLanes) {
     const VF a = load_bf16(x + i), b = load_bf16(x + half + i);
     sum_a = hn::MulAdd(a, a, sum_a);
     sum_b = hn::MulAdd(b, b, sum_b);
   }
-  const float mean =
-      hn::GetLane(hn::SumOfLanes(d, hn::Add(sum_a, sum_b))) / static_cast<float>(head_dim);
-  const VF scale = hn::Set(d, 1.0F / std::sqrt(mean + eps));
-  for (int64_t i = 0; i < half; i += kLanes) {
+  float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum_a, sum_b)));
+  for (int64_t i = whole; i < half; ++i) {
+    const auto a = static_cast<float>(x[i]), b = static_cast<float>(x[half + i]);
+    sum += a * a + b * b;
+  }
+  const float inverse = 1.0F / std::sqrt(sum / static_cast<float>(head_dim) + eps);
+  const VF scale = hn::Set(d, inverse);
+  for (int64_t i = 0; i < whole; i += kLanes) {
     const VF a = hn::Mul(hn::Mul(load_bf16(x + i), scale), load_bf16(w + i));
     const VF b = hn::Mul(hn::Mul(load_bf16(x + half + i), scale), load_bf16(w + half + i));
     const VF cos = hn::LoadU(d, rope + i), sin = hn::LoadU(d, rope + half + i);
     store_bf16(hn::NegMulAdd(b, sin, hn::Mul(a, cos)), y + i);
     store_bf16(hn::MulAdd(a, sin, hn::Mul(b, cos)), y + half + i);
+  }
+  for (int64_t i = whole; i < half; ++i) {
+    const float a = static_cast<float>(x[i]) * inverse * static_cast<float>(w[i]);
+    const float b = static_cast<float>(x[half + i]) * inverse * static_cast<float>(w[half + i]);
+    y[i] = bf16(a * rope[i] - b * rope[half + i]);
+    y[half + i] = bf16(b * rope[i] + a * rope[half + i]);
   }
 }
 
