@@ -95,10 +95,16 @@ TEST(Handoff, WithoutTheDigestAlteredBytesGiveWrongTokens) {
   EXPECT_GT(run.client.wrong_tokens(), 20);
 }
 
-TEST(Handoff, OneFailedHandoffIsComputedAnewWithoutRepeatingATokens) {
+TEST(Handoff, OneFailedHandoffIsComputedAnewWithoutRepeatingAToken) {
   SplitRun run(faulty_rig(FaultPlan{}.with(Fault::kCorrupt, 1.0F), 16));
   const RequestId id = run.client.submit_prompt({1, 2, 3, 4, 5, 6}, 8);
-  while (run.engine->decode().stats().rejected == 0) run.step();
+  while (true) {
+    run.clock.advance(std::chrono::milliseconds(1));
+    run.engine->step_decode(run.clock.now());
+    if (run.engine->decode().stats().rejected > 0) break;
+    run.engine->step_prefill(run.clock.now());
+  }
+  run.client.collect();
   EXPECT_EQ(run.client.answer(id).tokens.size(), 1U);
   run.faulty->set_plan({});
   run.finish();
@@ -128,7 +134,8 @@ TEST(Handoff, CancelInEveryState) {
       Rng rng(19);
       const RequestId other = run.client.submit_prompt(random_prompt(rng, 30, kVocab), 10);
       const RequestId id = run.client.submit_prompt(random_prompt(rng, 60, kVocab), max_tokens);
-      for (int i = 0; i < when; ++i) run.step();
+      if (when == 1) run.engine->step_decode(run.clock.now());  // the prefiller hasn't heard of it
+      for (int i = 1; i < when; ++i) run.step();
       ++seen[run.engine->coordinator().state(id)];
       const bool ended = run.client.answer(id).ended();
       run.client.cancel(id);
@@ -153,7 +160,9 @@ TEST(Handoff, CancelInEveryState) {
 }
 
 TEST(Handoff, PagesOfACancelledRequestStayQuarantinedUntilTheTransferIsOver) {
-  SplitRun run(faulty_rig(FaultPlan{.delay_steps_max = 1}.with(Fault::kWriteTwice, 1.0F), 20));
+  FakeRig rig = small_rig();
+  rig.loopback.bytes_per_step = 1;  // one page a step
+  SplitRun run(rig);
   const RequestId id = run.client.submit_prompt({1, 2, 3, 4, 5, 6}, 8);
   run.engine->step_decode(run.clock.now());   // asks
   run.engine->step_prefill(run.clock.now());  // computes, pushes

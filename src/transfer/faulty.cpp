@@ -155,7 +155,9 @@ void FaultyTransport::advance(Open& open, TimePoint now) {
 void FaultyTransport::step(TimePoint now) {
   ++steps_;
   for (Open& open : open_) {
-    if (open.cancelled && !open.moving) open.wait_until_step = 0;
+    // Neither a cancel nor a deadline waits for the delay.
+    const bool over = open.cancelled || now >= open.deadline;
+    if (over && !open.moving && !open.outcome) open.wait_until_step = 0;
     advance(open, now);
   }
   inner_->step(now);
