@@ -146,23 +146,30 @@ INSTANTIATE_TEST_SUITE_P(
              "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
              ErrorCode::kDeadlineExceeded, "longer than it may"},
         Evil{"times", "{{ 'x' * 10**10 }}", kTooLarge, "more memory"},
-        Evil{"power", "{{ 10 ** 10 ** 10 }}", ErrorCode::kDeadlineExceeded, "longer"},
+        Evil{"power", "{{ (evil + 9) ** ((evil + 9) ** 9) }}", ErrorCode::kDeadlineExceeded,
+             "longer"},
         Evil{"macro", "{{ m(0) }}", kInvalid, "nested too deeply"},
-        Evil{"class", "{{ ''.__class__ }}", kInvalid, "sandbox forbids"},
+        Evil{"class", "{{ ''.__class__.__name__ }}", kInvalid, "sandbox forbids"},
         Evil{"mro", "{{ ''.__class__.__mro__[1].__subclasses__() }}", kInvalid, "sandbox forbids"},
-        Evil{"attr", "{{ '' | attr('__class__') }}", kInvalid, "sandbox forbids"},
+        Evil{"attr", "{{ ('' | attr('__class__')).__name__ }}", kInvalid, "sandbox forbids"},
         Evil{"globals", "{{ lipsum.__globals__['os'].popen('id').read() }}", kInvalid, "sandbox"},
         Evil{"format", "{{ '{0.__class__.__mro__}'.format('') }}", kInvalid, "sandbox"},
-        Evil{"mutate", "{{ messages_.append(1) }}", kInvalid, "does not have"},
+        Evil{"mutate", "{{ messages_.append(1) }}", kInvalid, "do not have"},
         Evil{"include", "{% include '/etc/passwd' %}", kInvalid, "failed (TypeError)"},
         Evil{"import", "{% import 'os' as os %}", kInvalid, "failed (TypeError)"},
-        Evil{"undefined", "{{ a.b }}", kInvalid, "does not have"},
+        Evil{"undefined", "{{ a.b }}", kInvalid, "do not have"},
         Evil{"output", "{{ 'x' * 2000000 }}", kTooLarge, "longer than it may be"},
         Evil{"chunks", "{% for i in range(3000) %}{{ 'x' * 1000 }}{% endfor %}", kTooLarge,
              "longer than it may be"},
         Evil{"raise", "{{ raise_exception('No user query.') }}", kInvalid, "No user query."},
         Evil{"filter", "{{ 'a' | int(base=99) }}{{ 1 / 0 }}", kInvalid, "failed ("}),
     [](const auto& param) { return param.param.name; });
+
+// Jinja's sandbox gives an undefined value, which prints as nothing and fails on any other use.
+TEST(ChatTemplate, ForbiddenAttributesAreUndefined) {
+  const ChatTemplate chat = make("a{{ ''.__class__ }}{{ '' | attr('__class__') }}b");
+  EXPECT_EQ(joined(chat.render("{}").value()), "ab");
+}
 
 TEST(ChatTemplate, TheTextOfRaiseExceptionIsBounded) {
   const ChatTemplate chat = make("{% if evil %}{{ raise_exception('ä' * 10000) }}{% endif %}");

@@ -168,7 +168,7 @@ TEST(Splitter, QwenScannerCutsWherePcre2Cuts) {
 
 TEST(Splitter, RefusesPatternsThatExplode) {
   const UnicodeData unicode;
-  for (const std::string_view pattern : {"(a+)+$", "(a|a)*b$", "(.*)*x\\z"}) {
+  for (const std::string_view pattern : {"(a+)+$", "(a|aa)+$"}) {
     const auto splitter = Splitter::make(unicode, pattern);
     ASSERT_FALSE(splitter.ok()) << pattern;
     EXPECT_EQ(splitter.error().code, ErrorCode::kInvalidArgument);
