@@ -170,6 +170,7 @@ void Connection::on_head() {
   const ParsedHead& head = parser_.head();
   request_id_ = head.request_id;
   close_after_ = !head.keep_alive;
+  is_head_request_ = head.method == "HEAD";
   if (hub_->draining) return refuse(Refusal::kShuttingDown, true);
 
   // One path object is authorised and routed; a path without a route needs a key like any other.

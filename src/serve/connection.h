@@ -121,6 +121,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool has_head_bytes_ = false;  // of the request that state kHead waits for
   bool is_at_end_ = false;       // the client has sent its last byte
   bool close_after_ = false;
+  bool is_head_request_ = false;  // method HEAD: no answer has a body
   bool is_stream_ = false, is_event_stream_ = false;
   bool is_overflown_ = false;              // too much was unsent; the stream ends this loop turn
   TimePoint deadline_ = TimePoint::max();  // of the state

@@ -113,7 +113,7 @@ void Connection::queue_answer(int status, std::string_view content_type, std::st
   if (!append_head(output_, head, fields)) {
     log::error("{}: a handler's response field is malformed and was left out", hub_->name);
   }
-  output_ += body;
+  if (!is_head_request_) output_ += body;
   ++hub_->counters.responses[static_cast<size_t>(status / 100) % 6];
   finish_answer();
 }
@@ -164,6 +164,7 @@ void Connection::finish_answer() {
 void Connection::on_answer_written() {
   hub_->bodies_bytes -= std::exchange(charged_bytes_, 0);
   request_id_.clear();
+  is_head_request_ = false;
   if (is_at_end_) return close();
   if (close_after_ || hub_->draining) return linger();
   parser_.reset();

@@ -230,6 +230,22 @@ TEST(HostileRequests, ContinueIsSentBeforeTheBodyAndOnlyIfItIsWanted) {
   EXPECT_EQ(client.read_response().status, 404);
 }
 
+// A body behind an answer to HEAD would be read as the next answer.
+TEST(HostileRequests, HeadIsRefusedWithoutABody) {
+  TestServer server;
+  Client client(server.port());
+  ASSERT_TRUE(client.send("HEAD /hello HTTP/1.1\r\nHost: a\r\n\r\n" + get("/hello")));
+  ASSERT_TRUE(server.eventually([&] { return server.server().counters().responses[2] == 1; }));
+  std::string answers;
+  while (answers.find("{\"hello\":1}") == std::string::npos && client.receive()) {
+    answers += std::exchange(client.received(), {});
+  }
+  EXPECT_TRUE(answers.starts_with("HTTP/1.1 405 "));
+  const size_t end = answers.find("\r\n\r\n");
+  ASSERT_NE(end, std::string::npos);
+  EXPECT_TRUE(answers.substr(end + 4).starts_with("HTTP/1.1 200 ")) << answers;
+}
+
 TEST(HostileRequests, SmallChunksAndTheLargestBodyAreServed) {
   HttpServerOptions options;
   options.limits.body_bytes = 1 << 20;

@@ -31,6 +31,10 @@ Refusal refusal_of(error_code error) {
   return Refusal::kBadField;
 }
 
+bool is_hex_digit(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+
 std::string media_type(std::string_view value) {
   std::string type(value.substr(0, value.find(';')));
   while (!type.empty() && (type.back() == ' ' || type.back() == '\t')) type.pop_back();
@@ -39,20 +43,27 @@ std::string media_type(std::string_view value) {
   return type;
 }
 
-// What Beast leaves unread of a chunked body: the CRLF of the last chunk's data, then a size line
-// without its end or, of the zero chunk, with it. Beast would look at the line only when the
-// trailers end; there are none here.
-bool is_partial_chunk_line(std::string_view bytes, size_t bytes_max) {
-  if (bytes.size() > bytes_max) return false;
+enum class ChunkLine { kPartial, kComplete, kRefused };
+
+// The size line of a chunk, with the CRLF of the last chunk's data before it; of the zero chunk,
+// also the CRLF behind it, since trailers are refused. Beast is shown a line only when it is
+// complete: Beast 1.74 counts on five bytes behind the beginning of a zero chunk, and looks at its
+// extensions only when the trailers end.
+ChunkLine chunk_line(std::string_view bytes, size_t bytes_max) {
   if (bytes.starts_with("\r\n")) bytes.remove_prefix(2);
   const size_t end = bytes.find("\r\n");
-  if (end == std::string_view::npos) return true;
-  // "0", then the end of the line or an extension.
-  const size_t zeros = std::min(bytes.find_first_not_of('0'), end);
-  const bool is_zero_chunk =
-      zeros > 0 && (zeros == end || std::string_view("; \t").find(bytes[zeros]) < 3);
+  if (std::min(end, bytes.size()) > bytes_max) return ChunkLine::kRefused;
+  if (end == std::string_view::npos) return ChunkLine::kPartial;
+  const std::string_view line = bytes.substr(0, end);
+  const size_t zeros = std::min(line.find_first_not_of('0'), line.size());
+  if (zeros == 0) return ChunkLine::kComplete;
+  if (zeros < line.size() && is_hex_digit(line[zeros])) return ChunkLine::kComplete;
+  const bool is_zero =
+      zeros == line.size() || line[zeros] == ';' || line[zeros] == ' ' || line[zeros] == '\t';
+  if (!is_zero) return ChunkLine::kRefused;
   const std::string_view after = bytes.substr(end + 2);
-  return is_zero_chunk && (after.empty() || after == "\r");
+  if (after.starts_with("\r\n")) return ChunkLine::kComplete;
+  return std::string_view("\r\n").starts_with(after) ? ChunkLine::kPartial : ChunkLine::kRefused;
 }
 
 }  // namespace
@@ -79,6 +90,7 @@ class HttpParser::Message final : public http::basic_parser<true> {
     head_.keep_alive = keep_alive();
     if (authorization_count_ > 1) head_.authorization.clear();
     is_in_body_ = true;
+    is_chunked_ = chunked();
     return std::nullopt;
   }
 
@@ -87,13 +99,14 @@ class HttpParser::Message final : public http::basic_parser<true> {
     error_code error;
     while (!is_done() && step.consumed < bytes.size()) {
       const std::string_view rest = bytes.substr(step.consumed);
-      step.consumed += put(boost::asio::const_buffer(rest.data(), rest.size()), error);
-      if (error == http::error::need_more) {
-        if (is_partial_chunk_line(bytes.substr(step.consumed), limits_.chunk_line_bytes)) {
-          return step;
+      if (is_chunked_ && chunk_left_ == 0) {
+        const ChunkLine line = chunk_line(rest, limits_.chunk_line_bytes);
+        if (line == ChunkLine::kPartial) return step;
+        if (line == ChunkLine::kRefused) {
+          return {step.consumed, Status::kRefused, Refusal::kBadChunk};
         }
-        return {step.consumed, Status::kRefused, Refusal::kBadChunk};
       }
+      step.consumed += put(boost::asio::const_buffer(rest.data(), rest.size()), error);
       if (error) {
         const bool is_large = !refusal_ && error == http::error::body_limit;
         return {step.consumed, Status::kRefused,
@@ -185,13 +198,13 @@ class HttpParser::Message final : public http::basic_parser<true> {
     return bytes.size();
   }
 
-  void on_chunk_header_impl(uint64_t, boost::beast::string_view extensions,
-                            error_code& error) override {
-    if (extensions.size() > limits_.chunk_line_bytes) fail(Refusal::kBadChunk, error);
+  void on_chunk_header_impl(uint64_t size, boost::beast::string_view, error_code&) override {
+    chunk_left_ = size;
   }
 
   size_t on_chunk_body_impl(uint64_t, boost::beast::string_view bytes, error_code&) override {
     body_.append(bytes.data(), bytes.size());
+    chunk_left_ -= bytes.size();
     return bytes.size();
   }
 
@@ -203,7 +216,8 @@ class HttpParser::Message final : public http::basic_parser<true> {
   const HttpLimits& limits_;
   std::optional<Refusal> refusal_;
   int host_count_ = 0, length_count_ = 0, type_count_ = 0, authorization_count_ = 0;
-  bool is_in_body_ = false;
+  bool is_in_body_ = false, is_chunked_ = false;
+  uint64_t chunk_left_ = 0;
 };
 
 HttpParser::HttpParser(const HttpLimits& limits) : limits_(limits) {}

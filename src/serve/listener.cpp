@@ -8,6 +8,7 @@
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
+#include <cerrno>
 #include <cstring>
 
 #include "core/log.h"
@@ -147,13 +148,12 @@ void Listener::turn_away(tcp::socket socket, Refusal refusal) {
 }
 
 void Listener::on_accept_failed(error_code error) {
-  const bool is_shortage = error == boost::asio::error::no_descriptors ||
-                           error == boost::asio::error::no_memory ||
-                           error == boost::asio::error::no_buffer_space || error.value() == ENFILE;
-  if (!is_shortage) return accept_next();  // that one connection was gone before it was accepted
+  if (error == boost::asio::error::connection_aborted) return accept_next();  // only that client
   ++hub_->counters.accept_paused;
-  if (!is_resting_) log::warn("{}: no descriptor for a new connection", hub_->name);
-  turn_away_with_reserve();
+  log::warn("{}: cannot accept a connection now ({})", hub_->name, error.value());
+  if (error == boost::asio::error::no_descriptors || error.value() == ENFILE) {
+    turn_away_with_reserve();
+  }
   is_resting_ = true;
 }
 
