@@ -95,7 +95,7 @@ void Bpe::add_merges(const std::vector<Merge>& merges) {
 }
 
 // A token is found as a whole only if its merges lead to it: then the look-up gives what merging
-// would give. A vocabulary may hold others (32 of Qwen3's 151,643).
+// would give.
 void Bpe::add_tokens(const BpeTable& table) {
   Scratch scratch;
   std::vector<int32_t> ids;
