@@ -261,8 +261,8 @@ TEST_F(RealVocabulary, DecodeGivesBackWhatNfcLeavesAlone) {
   }
 }
 
-// A megabyte that is one piece, or the worst for the normaliser. The bound is far above the time of
-// an optimised build (0.4 s for the slowest on one core of an EPYC) and far below a quadratic one's.
+// A megabyte that is one piece, or the worst for the normaliser. The bound is far above what a build
+// with sanitizers needs and far below what a quadratic step would take.
 TEST_F(RealVocabulary, AMegabyteOfOneThingTakesNoLong) {
   using std::chrono::steady_clock;
   const std::string unordered_marks = "\u0301\u0323\u0327\u0345";
