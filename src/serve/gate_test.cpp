@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "serve/json_writer.h"
@@ -32,7 +33,7 @@ Result<GenerationRequest> read(const json& body, bool chat) {
 
 json hello(const json& fields = json::object()) {
   json body = {{"messages", {{{"role", "user"}, {"content", "hi"}}}}};
-  body.update(fields);
+  if (!fields.is_null()) body.update(fields);
   return body;
 }
 

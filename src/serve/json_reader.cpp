@@ -76,6 +76,24 @@ Result<void> check_keys(JsonValue value, const JsonLimits& limits) {
   return {};
 }
 
+// The parser's own limit lets an empty container stand one level deeper; this one is exact.
+bool is_deeper_than(JsonValue value, size_t levels) {
+  JsonArray items;
+  JsonObject members;
+  if (!value.get(items)) {
+    if (levels == 0) return true;
+    for (const JsonValue item : items) {
+      if (is_deeper_than(item, levels - 1)) return true;
+    }
+  } else if (!value.get(members)) {
+    if (levels == 0) return true;
+    for (const auto& [key, item] : members) {
+      if (is_deeper_than(item, levels - 1)) return true;
+    }
+  }
+  return false;
+}
+
 // The field of the body whose number no type of ours can hold, or nothing. Only for the error: the
 // whole body is refused already.
 std::string field_of_bad_number(const std::string& body) {
@@ -135,7 +153,7 @@ Result<JsonValue> parse_json(simdjson::dom::parser& parser, const std::string& b
   simdjson::error_code error = parser.allocate(body.size(), limits.depth_max + 1);
   JsonValue root;
   if (!error) error = parser.parse(body).get(root);
-  if (error == simdjson::DEPTH_ERROR) {
+  if (error == simdjson::DEPTH_ERROR || (!error && is_deeper_than(root, limits.depth_max))) {
     return invalid_field("",
                          fmt::format("the JSON is nested deeper than {} levels", limits.depth_max));
   }

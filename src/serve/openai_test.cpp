@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <spdlog/sinks/ostream_sink.h>
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 
@@ -16,14 +17,14 @@ using nlohmann::json;
 
 json chat(const json& fields) {
   json body = {{"model", "tiny"}, {"messages", {{{"role", "user"}, {"content", "hi"}}}}};
-  body.update(fields);
+  if (!fields.is_null()) body.update(fields);
   return body;
 }
 
 TEST(OpenAi, AWholeChatAnswer) {
   ServiceRig rig;
   const Call call = rig.post(kChat, chat({{"max_tokens", 5}}));
-  // 20 bytes of markup besides the special tokens: "user\nhi", "\n", "assistant\n".
+  // 18 bytes of text ("user\nhi", "\n", "assistant\n") and three special tokens.
   const json want = {
       {"id", "chatcmpl-req-1"},
       {"object", "chat.completion"},
@@ -40,13 +41,13 @@ TEST(OpenAi, AWholeChatAnswer) {
         {"completion_tokens", 5},
         {"total_tokens", 26},
         {"prompt_tokens_details", {{"cached_tokens", 0}}}}}};
-  EXPECT_EQ(call->json(), want) << call->body;
+  EXPECT_EQ(call->parsed(), want) << call->body;
 }
 
 TEST(OpenAi, AWholeCompletionAnswer) {
   ServiceRig rig;
   const Call call = rig.post(kCompletions, {{"prompt", {"a", "bc"}}, {"n", 2}, {"max_tokens", 2}});
-  const json answer = call->json();
+  const json answer = call->parsed();
   EXPECT_EQ(answer["object"], "text_completion");
   EXPECT_EQ(answer["id"], "cmpl-req-1");
   ASSERT_EQ(answer["choices"].size(), 4U);
@@ -71,16 +72,16 @@ TEST(OpenAi, ChatLogprobs) {
                          {{{"token", "H"}, {"logprob", -0.5}, {"bytes", {72}}},
                           {{"token", "I"}, {"logprob", -1.193147}, {"bytes", {73}}}}}}}},
                      {"refusal", nullptr}};
-  EXPECT_EQ(call->json()["choices"][0]["logprobs"], want) << call->body;
+  EXPECT_EQ(call->parsed()["choices"][0]["logprobs"], want) << call->body;
   const Call none = rig.post(kChat, chat({{"max_tokens", 1}, {"logprobs", true}}));
-  EXPECT_EQ(none->json()["choices"][0]["logprobs"]["content"][0]["top_logprobs"], json::array());
+  EXPECT_EQ(none->parsed()["choices"][0]["logprobs"]["content"][0]["top_logprobs"], json::array());
 }
 
 TEST(OpenAi, CompletionLogprobsWithEcho) {
   ServiceRig rig;
   const Call call = rig.post(
       kCompletions, {{"prompt", "\xc3\xa4x"}, {"echo", true}, {"logprobs", 1}, {"max_tokens", 1}});
-  const json choice = call->json()["choices"][0];
+  const json choice = call->parsed()["choices"][0];
   EXPECT_EQ(choice["text"], "\xc3\xa4xH");
   const json& logprobs = choice["logprobs"];
   EXPECT_EQ(logprobs["tokens"], (json{"\xef\xbf\xbd", "\xef\xbf\xbd", "x", "H"}));
@@ -104,7 +105,7 @@ TEST(OpenAi, MaxTokensZeroScoresThePrompt) {
   }
   const Call alone = rig.post(kCompletions, {{"prompt", "abc"}, {"echo", true}, {"max_tokens", 0}});
   EXPECT_EQ(alone->text(), "abc");
-  EXPECT_EQ(alone->json()["usage"]["completion_tokens"], 0);
+  EXPECT_EQ(alone->parsed()["usage"]["completion_tokens"], 0);
 }
 
 TEST(OpenAi, SubmitsCarryWhatTheRequestSaid) {
@@ -155,11 +156,11 @@ TEST(OpenAi, SpecialTokensInAUsersTextStayText) {
 
 TEST(OpenAi, Models) {
   ServiceRig rig;
-  const json list = rig.get("/v1/models")->json();
+  const json list = rig.get("/v1/models")->parsed();
   EXPECT_EQ(list["object"], "list");
   EXPECT_EQ(list["data"][0]["id"], "tiny");
   EXPECT_EQ(list["data"][0]["max_model_len"], 512);
-  EXPECT_EQ(rig.get("/v1/models/tiny")->json(), list["data"][0]);
+  EXPECT_EQ(rig.get("/v1/models/tiny")->parsed(), list["data"][0]);
 }
 
 TEST(OpenAi, TokeniseAndBack) {
@@ -168,14 +169,14 @@ TEST(OpenAi, TokeniseAndBack) {
       "Gr\xc3\xbc\xc3\x9f"
       "e <|im_end|> \xf0\x9f\x99\x82";
   const Call call = rig.post("/v1/tokenize", {{"prompt", text}, {"return_token_strs", true}});
-  const json tokens = call->json();
+  const json tokens = call->parsed();
   EXPECT_EQ(tokens["count"], text.size());
   EXPECT_EQ(tokens["tokens"], json(ServiceRig::ids(text)));
   EXPECT_EQ(tokens["token_strs"][0], "G");
-  EXPECT_EQ(rig.post("/v1/detokenize", {{"tokens", tokens["tokens"]}})->json()["prompt"], text);
+  EXPECT_EQ(rig.post("/v1/detokenize", {{"tokens", tokens["tokens"]}})->parsed()["prompt"], text);
   const Call messages =
       rig.post("/v1/tokenize", {{"messages", {{{"role", "user"}, {"content", "hi"}}}}});
-  EXPECT_EQ(messages->json()["count"], 21);
+  EXPECT_EQ(messages->parsed()["count"], 21);
 }
 
 TEST(OpenAi, TheCanaryIsNowhere) {
@@ -207,6 +208,14 @@ TEST(OpenAi, TheCanaryIsNowhere) {
   spdlog::set_default_logger(before);
   spdlog::set_level(spdlog::level::info);
   EXPECT_EQ(log.str().find(canary), std::string::npos);
+}
+
+TEST(OpenAi, AModelWithoutATemplateRefusesChat) {
+  ServiceRig rig({.chat_template = false});
+  const Call call = rig.post(kChat, chat({{"n", 1}}));
+  EXPECT_EQ(call->status, 400);
+  EXPECT_EQ(call->param(), "messages");
+  EXPECT_TRUE(rig.still_serves());
 }
 
 TEST(OpenAi, EveryRequestEndsInExactlyOneKind) {

@@ -23,13 +23,13 @@ struct Case {
 
 std::string chat(const json& fields) {
   json body = {{"model", "tiny"}, {"messages", {{{"role", "user"}, {"content", "hi"}}}}};
-  body.update(fields);
+  if (!fields.is_null()) body.update(fields);
   return body.dump();
 }
 
 std::string completion(const json& fields) {
   json body = {{"model", "tiny"}, {"prompt", "hi"}, {"max_tokens", 4}};
-  body.update(fields);
+  if (!fields.is_null()) body.update(fields);
   return body.dump();
 }
 
@@ -49,7 +49,7 @@ std::string nested(size_t depth) {
 
 json message(const json& fields) {
   json one = {{"role", "user"}, {"content", "hi"}};
-  one.update(fields);
+  if (!fields.is_null()) one.update(fields);
   return {{"messages", {one}}};
 }
 
@@ -286,7 +286,7 @@ void check_all(const std::vector<Case>& cases) {
     ASSERT_EQ(call->status, one.status) << call->body;
     EXPECT_EQ(call->type, "application/json");
     EXPECT_EQ(call->param(), one.param) << call->body;
-    const json error = call->json()["error"];
+    const json error = call->parsed()["error"];
     EXPECT_EQ(error["type"], "invalid_request_error");
     EXPECT_TRUE(error["code"].is_string());
     EXPECT_LT(error["message"].get<std::string>().size(), 400U);
@@ -393,11 +393,11 @@ TEST(ServiceLimits, APromptThatNeverFitsTheCacheIsRefusedAtOnce) {
   const Call call = rig.post_raw(kCompletions, completion({{"prompt", std::string(100, 'a')}}));
   EXPECT_EQ(call->status, 400);
   EXPECT_EQ(call->param(), "prompt");
-  EXPECT_EQ(call->json()["error"]["code"], "context_length_exceeded");
+  EXPECT_EQ(call->parsed()["error"]["code"], "context_length_exceeded");
   const Call fits = rig.post_raw(
       kCompletions, completion({{"prompt", std::string(90, 'a')}, {"max_tokens", 500}}));
   EXPECT_EQ(fits->status, 200);
-  EXPECT_EQ(fits->json()["usage"]["completion_tokens"], 10);  // clamped to what the cache leaves
+  EXPECT_EQ(fits->parsed()["usage"]["completion_tokens"], 10);  // clamped to what the cache leaves
   EXPECT_EQ(fits->finish_reason(), "length");
 }
 
@@ -407,7 +407,7 @@ TEST(ServiceLimits, FullQueuesAnswer429) {
   ServiceRig no_workers(std::move(workers));
   const Call refused = no_workers.post_raw(kChat, chat({}));
   EXPECT_EQ(refused->status, 429);
-  EXPECT_EQ(refused->json()["error"]["type"], "rate_limit_error");
+  EXPECT_EQ(refused->parsed()["error"]["type"], "rate_limit_error");
   ASSERT_EQ(refused->headers.size(), 1U);
   EXPECT_EQ(refused->headers[0].first, "Retry-After");
 

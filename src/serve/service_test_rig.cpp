@@ -120,7 +120,7 @@ bool Recorded::done() const {
 
 std::string Recorded::text(int choice) const {
   if (!streamed) {
-    const json one = this->json().at("choices").at(static_cast<size_t>(choice));
+    const json one = this->parsed().at("choices").at(static_cast<size_t>(choice));
     return one.contains("message") ? one["message"]["content"] : one["text"];
   }
   std::string out;
@@ -135,7 +135,7 @@ std::string Recorded::text(int choice) const {
 }
 
 std::string Recorded::finish_reason(int choice) const {
-  const auto all = streamed ? events() : std::vector<nlohmann::json>{this->json()};
+  const auto all = streamed ? events() : std::vector<nlohmann::json>{this->parsed()};
   std::string reason;
   for (const auto& event : all) {
     for (const auto& one : event.at("choices")) {
@@ -151,11 +151,11 @@ void Call::client_gone() const {
 
 ServiceRig::ServiceRig(RigOptions options)
     : tokenizer_(std::move(text::Tokenizer::parse(tiny_tokenizer_json(), "tiny")).value()),
-      template_(
-          std::move(text::ChatTemplate::from_text(kTemplate, tokenizer_.special_strings(), {}))
-              .value()),
       link_(options.link_submits_max),
       engine_runs_(options.engine_runs) {
+  if (options.chat_template) {
+    template_ = text::ChatTemplate::from_text(kTemplate, tokenizer_.special_strings(), {}).value();
+  }
   if (options.engine.tokens.empty()) options.engine.tokens = ids("Hello, world. ");
   engine_ = std::make_unique<FakeEngine>(std::move(options.engine), link_);
   const Executors executors{
@@ -172,7 +172,7 @@ ServiceRig::ServiceRig(RigOptions options)
                                 .kv_tokens_max = options.kv_tokens_max,
                                 .queue_requests_max = options.queue_requests_max};
   service_ = std::make_unique<Service>(with_eos(std::move(options.service)), info, tokenizer_,
-                                       &template_, link_, executors, clock_);
+                                       template_ ? &*template_ : nullptr, link_, executors, clock_);
   routes_ = service_->routes();
   for (Route& route : service_->admin_routes()) routes_.push_back(std::move(route));
 }

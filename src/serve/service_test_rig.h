@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,7 +31,7 @@ struct Recorded {
   size_t unsent_bytes = 0;  // what the sink reports
   int sends = 0;
 
-  [[nodiscard]] nlohmann::json json() const { return nlohmann::json::parse(body); }
+  [[nodiscard]] nlohmann::json parsed() const { return nlohmann::json::parse(body); }
   [[nodiscard]] std::string param() const;  // error.param, or ""
   // The JSON events of a stream, without [DONE].
   [[nodiscard]] std::vector<nlohmann::json> events() const;
@@ -55,7 +56,8 @@ struct RigOptions {
   int64_t kv_tokens_max = 4096;
   int32_t queue_requests_max = 256;
   bool work_queue_full = false;
-  bool engine_runs = true;  // else the test emits the events
+  bool engine_runs = true;    // else the test emits the events
+  bool chat_template = true;  // without one a rig starts faster: no helper process
 };
 
 class ServiceRig {
@@ -93,7 +95,7 @@ class ServiceRig {
  private:
   ManualClock clock_;
   text::Tokenizer tokenizer_;
-  text::ChatTemplate template_;
+  std::optional<text::ChatTemplate> template_;
   engine::Link link_;
   bool engine_runs_;
   std::deque<std::function<void()>> io_;

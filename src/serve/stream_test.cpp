@@ -16,13 +16,13 @@ using nlohmann::json;
 
 json completion(const json& fields) {
   json body = {{"prompt", "hi"}, {"max_tokens", 40}};
-  body.update(fields);
+  if (!fields.is_null()) body.update(fields);
   return body;
 }
 
 json chat(const json& fields) {
   json body = {{"messages", {{{"role", "user"}, {"content", "hi"}}}}, {"max_tokens", 40}};
-  body.update(fields);
+  if (!fields.is_null()) body.update(fields);
   return body;
 }
 
@@ -36,7 +36,7 @@ RigOptions answering(std::string_view text) {
 class ByHand {
  public:
   explicit ByHand(const json& body, ServiceOptions service = {})
-      : rig_({.service = std::move(service), .engine_runs = false}),
+      : rig_({.service = std::move(service), .engine_runs = false, .chat_template = false}),
         call_(rig_.post(kCompletions, body)) {
     rig_.link().take_work(work_);
   }
@@ -92,7 +92,7 @@ TEST(Stream, StreamedEqualsWhole) {
     ASSERT_EQ(whole->status, 200) << whole->body;
     ASSERT_TRUE(streamed->streamed && streamed->ended && streamed->done()) << streamed->body;
     EXPECT_EQ(streamed->type, "text/event-stream");
-    const json answer = whole->json();
+    const json answer = whole->parsed();
     for (int i = 0; i < static_cast<int>(answer["choices"].size()); ++i) {
       EXPECT_EQ(streamed->text(i), whole->text(i));
       EXPECT_EQ(streamed->finish_reason(i), whole->finish_reason(i));
@@ -163,7 +163,7 @@ TEST(Stream, AStopStringCancelsTheEnginesRequest) {
   request.emit('x', FinishReason::kLength, 1);
   EXPECT_EQ(request->text(0), "a");
   EXPECT_EQ(request->text(1), "x");
-  EXPECT_EQ(request->json()["usage"]["completion_tokens"], 3);
+  EXPECT_EQ(request->parsed()["usage"]["completion_tokens"], 3);
   EXPECT_FALSE(request.rig().service().idle());  // the cancelled one's last event is to come
   request.end(FinishReason::kCancelled);
   EXPECT_TRUE(request.rig().service().idle());
@@ -188,9 +188,9 @@ TEST(Stream, TheStopIdIsCountedButIsNoText) {
   request.emit(ServiceRig::kTurnEnd, FinishReason::kStop);
   EXPECT_EQ(request->text(), "a");
   EXPECT_EQ(request->finish_reason(), "stop");
-  const json answer = request->json();
+  const json answer = request->parsed();
   EXPECT_EQ(answer["usage"]["completion_tokens"], 2);
-  EXPECT_EQ(answer["choices"][0]["logprobs"]["tokens"], json({"a"}));
+  EXPECT_EQ(answer["choices"][0]["logprobs"]["tokens"], json::array({"a"}));
 }
 
 TEST(Stream, SpecialTokensShowOnlyWhereAsked) {
@@ -293,7 +293,7 @@ TEST(Stream, AnEnginesErrorBeforeTheFirstByteIsAStatus) {
       request.end(FinishReason::kError, Error{code, "/secret/path 0xdeadbeef", ""});
       EXPECT_EQ(request->status, status);
       EXPECT_FALSE(request->streamed);
-      if (status == 500) EXPECT_EQ(request->body.find("secret"), std::string::npos);
+      EXPECT_TRUE(status != 500 || request->body.find("secret") == std::string::npos);
       EXPECT_TRUE(request.rig().service().idle());
     }
   }
