@@ -17,8 +17,8 @@
 //   graph   capturable: no allocation, no sync, only exec.stream
 //   cost    4 Hq D FLOP per (row, key), 4 Hkv D bytes per key and row block: prompts are
 //           compute-bound, decode rows bandwidth-bound
-//   bound   |y - ref| <= 2^-8 |ref| + 2 ((D/4 + 9) S + 1.1 L + 24) 2^-24 max|v|, L keys, S the largest
-//           scale sum_d |q_d k_d|; derived in attention_test.cpp
+//   bound   |y - ref| <= 2^-8 |ref| + 2 ((D/4 + 9) S + 1.1 L + 24) 2^-24 max|v|, L keys, S the
+//           largest scale sum_d |q_d k_d|; derived in attention_test.cpp
 //   source  Milakov & Gimelshein 2018 (online softmax); Dao et al. 2022; paging: Kwon et al. 2023.
 //           HF rounds probabilities to bf16: counted in the golden tolerance
 #pragma once

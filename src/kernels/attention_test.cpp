@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bound, u = 2^-24, L keys, S = max_j scale sum_d |q_d k_d|.
-// A score is a chain of at most D/4 steps, a lane tree of 3, the product with scale: error
-// (D/4 + 7) u S. exp(s - m) turns an absolute error of its argument into a relative one: the score's,
-// u |s - m| <= 2 S u from the subtraction, and 4 u of exp itself. The corrections at each of L/64
-// blocks are such exponentials whose arguments add up to at most 2 S: 6 u a block. The sums over
-// keys are chains of L steps in numerator and denominator alike. So a weight p_j / sum p has
-// relative error at most 2 ((D/4 + 9) S + L + L/10 + 24) u, and the sum of weights times values that
-// much of max |v|. The store adds 2^-8 of the result.
+// The bound, u = 2^-24, L keys, S = max_j scale sum_d |q_d k_d|. A score is a chain of at most D/4
+// steps, a lane tree of 3, the product with scale: error (D/4 + 7) u S. exp(s - m) turns an
+// absolute error of its argument into a relative one: that of the score, u |s - m| <= 2 S u from
+// the subtraction, and 4 u of exp itself. The corrections at each of L/64 blocks are such
+// exponentials whose arguments add up to at most 2 S: 6 u a block. The sums over keys are chains
+// of L steps in numerator and denominator alike. So a weight p_j / sum p has relative error at
+// most 2 ((D/4 + 9) S + L + L/10 + 24) u, and the sum of weights times values that much of max
+// |v|. The store adds 2^-8 of the result.
 #include "kernels/attention.h"
 
 #include <fmt/format.h>

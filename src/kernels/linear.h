@@ -7,7 +7,8 @@
 //   repeat  bitwise; a row depends neither on its batch nor on T (CPU: one chain over k a column)
 //   graph   capturable: no allocation, no sync, only exec.stream
 //   cost    2TNK FLOP, reads 2NK + 2TK bytes: bandwidth-bound for few rows, compute-bound for many
-//   bound   |y - ref| <= (K+1) 2^-24 sum_k |x w| + store (2^-8 |ref| or 0); derived in linear_test.cpp
+//   bound   |y - ref| <= (K+1) 2^-24 sum_k |x w| + store (2^-8 |ref| or 0); derived in
+//           linear_test.cpp
 //   source  HF nn.Linear without bias, which rounds logits to bf16 where we keep f32
 #pragma once
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bound, u = 2^-24. With g = x . gate_i and v = x . up_i as in linear_test.cpp, |dg| <= (H+1) u
-// G_i, G_i = sum |x gate_i|, and alike for v with U_i. silu's slope is below 1.1 and |silu(g)| <= |g|
-// <= G_i, so h_i = silu(g) v is off by at most (2.1 (H+1) + 8) u G_i U_i before it is rounded to
-// bf16 (2^-8 |h_i|). The down product adds (I+1) u sum |d_i h_i|, the weighted sum (K+2) u, the
-// store 2^-8 of the result. Together: 2^-8 |y| + sum_k w_k sum_i |d_i| (2^-8 |h_i| +
+// The bound, u = 2^-24. With g = x . gate_i and v = x . up_i as in linear_test.cpp, |dg| <= (H+1)
+// u G_i, G_i = sum |x gate_i|, and alike for v with U_i. silu's slope is below 1.1 and |silu(g)|
+// <= |g| <= G_i, so h_i = silu(g) v is off by at most (2.1 (H+1) + 8) u G_i U_i before it is
+// rounded to bf16 (2^-8 |h_i|). The down product adds (I+1) u sum |d_i h_i|, the weighted sum
+// (K+2) u, the store 2^-8 of the result. Together: 2^-8 |y| + sum_k w_k sum_i |d_i| (2^-8 |h_i| +
 // (2.1 H + I + K + 16) u G_i U_i).
 #include "kernels/moe.h"
 

@@ -10,9 +10,9 @@ void qk_norm_rope_kv_write(const Exec& exec, const QkNormRopeKvWriteArgs& args) 
   const int64_t rows = args.qkv.size(0), pages = args.k_pages.size(0);
   const int64_t kv_heads = args.k_pages.size(1), page_tokens = args.k_pages.size(2);
   const int64_t head_dim = args.k_pages.size(3);
-  CHECK(args.q_heads >= 1 && kv_heads >= 1 && page_tokens >= 1 && head_dim >= 8 &&
-            head_dim % 8 == 0,
-        "Hq {} pages {}", args.q_heads, args.k_pages.describe());
+  CHECK(
+      args.q_heads >= 1 && kv_heads >= 1 && page_tokens >= 1 && head_dim >= 8 && head_dim % 8 == 0,
+      "Hq {} pages {}", args.q_heads, args.k_pages.describe());
   check_tensor("qkv", exec, args.qkv, DType::kBf16,
                {rows, (args.q_heads + 2 * kv_heads) * head_dim});
   check_tensor("q_weight", exec, args.q_weight, DType::kBf16, {head_dim});

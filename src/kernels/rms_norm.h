@@ -3,12 +3,12 @@
 //   tensors x bf16 [T,H];  residual bf16 [T,H] or none, replaced by r;  w bf16 [H];
 //           y bf16 [T,H], may alias x;  rows may be strided
 //   needs   H % 8 == 0, H >= 8; T == 0 is a no-op
-//   math    r rounded to bf16 (as a separate add would); sums in f32; one rounding of y at the
-//   store repeat  bitwise equal for equal H; a row does not depend on its batch graph   capturable:
-//   no allocation, no sync, only exec.stream cost    reads 2TH + 2H bytes, writes 2TH; with
-//   residual 4TH each: bandwidth-bound bound   |y - ref| <= (2^-8 + (H/8 + 24) 2^-24) |ref|;
-//   derived in rms_norm_test.cpp source  Zhang & Sennrich 2019; HF Qwen3RMSNorm, which also rounds
-//   before '* w': counted in the
+//   math    r rounded to bf16, as a separate add would; sums in f32; y rounded once, at the store
+//   repeat  bitwise equal for equal H; a row does not depend on its batch
+//   graph   capturable: no allocation, no sync, only exec.stream
+//   cost    reads 2TH + 2H bytes, writes 2TH; with residual 4TH each: bandwidth-bound
+//   bound   |y - ref| <= (2^-8 + (H/8 + 24) 2^-24) |ref|; derived in rms_norm_test.cpp
+//   source  Zhang & Sennrich 2019; HF Qwen3RMSNorm, which also rounds before '* w': counted in the
 //           golden tolerance
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bound, u = 2^-24. exp(l - m) has relative error u |l - m| from the subtraction and 2 u of its
-// own, the sum over E adds E u, the division u; numerator and denominator together: (E + 8 + 2 range) u
-// with range = max - min of the row's logits.
+// The bound, u = 2^-24. exp(l - m) has relative error u |l - m| from the subtraction and 2 u of
+// its own, the sum over E adds E u, the division u; numerator and denominator together: (E + 8 + 2
+// range) u with range = max - min of the row's logits.
 #include "kernels/router.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The forward pass of Qwen3 dense and Qwen3-MoE over a paged KV cache, written once for every
 // device in terms of kernels/. engine/ calls it with mixed batches: prompt chunks and decode rows
-// side by side. Source: Hugging Face transformers qwen3 and qwen3_moe; Qwen3-Next for the MTP layer.
+// side by side. Source: Hugging Face transformers qwen3 and qwen3_moe; Qwen3-Next for the MTP
+// layer.
 //
 // Values that other code could see are rounded to bf16 where Hugging Face's bf16 model rounds them:
 // residual stream, outputs of norms and linear layers, q, k, v, the SwiGLU product. Inside an op

@@ -12,7 +12,7 @@ namespace {
 
 constexpr ForwardLimits kLimits{.batch_rows_max = Engine::kRowsMax,
                                 .logit_rows_max = Engine::kRowsMax,
-                                .context_tokens_max = 1024};
+                                .context_tokens_max = 4096};
 
 ModelConfig base_config() {
   ModelConfig c;
