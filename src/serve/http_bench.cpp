@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The HTTP side with a model that costs nothing: requests/s, streamed events/s, memory of an idle
 // connection. The server has one thread, the load generator another, as on a machine of two cores.
-// Peer: a server that writes ready bytes without looking at the request (http_bench_peer.h).
+// Peer: a server that writes ready bytes without looking at the request (http_peer_bench.h).
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "bench/report.h"
-#include "serve/http_bench_peer.h"
 #include "serve/http_load.h"
+#include "serve/http_peer_bench.h"
 #include "serve/http_server.h"
 
 namespace tandem::serve {

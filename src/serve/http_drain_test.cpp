@@ -2,7 +2,7 @@
 // Opening and draining a listener.
 #include <gtest/gtest.h>
 
-#include "serve/http_test_client.h"
+#include "serve/http_client_test.h"
 
 namespace tandem::serve::testing {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "serve/http_test_client.h"
+#include "serve/http_client_test.h"
 
 namespace tandem::serve::testing {
 namespace {

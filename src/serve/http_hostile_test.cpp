@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "serve/http_test_client.h"
+#include "serve/http_client_test.h"
 
 namespace tandem::serve::testing {
 namespace {
@@ -26,19 +26,15 @@ std::string filled(size_t count, const std::string& piece) {
   return text;
 }
 
-std::vector<HostileCase> hostile_cases() {
-  const std::string line = "GET /hello HTTP/1.1\r\n", host = "Host: a\r\n";
-  const std::string echo = "POST /echo HTTP/1.1\r\nHost: a\r\n";
-  const std::string chunked = echo + "Transfer-Encoding: chunked\r\n\r\n";
+const std::string kLine = "GET /hello HTTP/1.1\r\n", kHost = "Host: a\r\n";
+const std::string kEcho = "POST /echo HTTP/1.1\r\nHost: a\r\n";
+
+std::vector<HostileCase> body_cases() {
+  const std::string chunked = kEcho + "Transfer-Encoding: chunked\r\n\r\n";
   return {
-      // Heads that are too large.
-      {"Headers400", line + host + filled(400, "A: b\r\n") + "\r\n", 431, "head_too_large"},
-      {"Header1MB", line + host + "A: " + std::string(1 << 20, 'x'), 431, "head_too_large"},
-      {"Target5KB", "GET /" + std::string(5000, 'x') + " HTTP/1.1\r\n" + host + "\r\n", 414,
-       "target_too_long"},
       // Bodies that are too large or endless.
-      {"Length33MB", echo + "Content-Length: 34000000\r\n\r\n", 413, "body_too_large"},
-      {"Length9Exabytes", echo + "Content-Length: 9223372036854775807\r\n\r\n", 413,
+      {"Length33MB", kEcho + "Content-Length: 34000000\r\n\r\n", 413, "body_too_large"},
+      {"Length9Exabytes", kEcho + "Content-Length: 9223372036854775807\r\n\r\n", 413,
        "body_too_large"},
       {"Chunk33MB", chunked + "2100000\r\n", 413, "body_too_large"},
       {"Extension100KB", chunked + "3;" + std::string(100'000, 'e') + "\r\nabc\r\n0\r\n\r\n", 400,
@@ -50,62 +46,78 @@ std::vector<HostileCase> hostile_cases() {
       {"ChunkMinus2", chunked + "-2\r\nabc\r\n", 400, "bad_chunk"},
       {"Chunk0x3", chunked + "0x3\r\nabc\r\n", 400, "bad_chunk"},
       {"Chunk2To64", chunked + "10000000000000000\r\nabc\r\n", 400, "bad_chunk"},
-      {"LengthMinus2", echo + "Content-Length: -2\r\n\r\n", 400, "bad_framing"},
-      {"LengthPlus3", echo + "Content-Length: +3\r\n\r\nabc", 400, "bad_framing"},
-      {"Length23Digits", echo + "Content-Length: 99999999999999999999999\r\n\r\n", 400,
+      {"LengthMinus2", kEcho + "Content-Length: -2\r\n\r\n", 400, "bad_framing"},
+      {"LengthPlus3", kEcho + "Content-Length: +3\r\n\r\nabc", 400, "bad_framing"},
+      {"Length23Digits", kEcho + "Content-Length: 99999999999999999999999\r\n\r\n", 400,
        "bad_framing"},
-      {"LengthTwoDiffer", echo + "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabc", 400,
+      {"LengthTwoDiffer", kEcho + "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabc", 400,
        "bad_framing"},
-      {"LengthTwoEqual", echo + "Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc", 400,
+      {"LengthTwoEqual", kEcho + "Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc", 400,
        "bad_framing"},
-      {"LengthList", echo + "Content-Length: 3, 3\r\n\r\nabc", 400, "bad_framing"},
+      {"LengthList", kEcho + "Content-Length: 3, 3\r\n\r\nabc", 400, "bad_framing"},
       // Two readings of one message.
-      {"Xchunked", echo + "Transfer-Encoding: xchunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 501,
+      {"Xchunked", kEcho + "Transfer-Encoding: xchunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", 501,
        "transfer_encoding"},
-      {"ChunkedIdentity", echo + "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", 501,
+      {"ChunkedIdentity", kEcho + "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", 501,
        "transfer_encoding"},
       {"LengthAndChunked",
-       echo + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400,
+       kEcho + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400,
        "bad_framing"},
       {"ChunkedAndLength",
-       echo + "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n", 400,
+       kEcho + "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n", 400,
        "bad_framing"},
-      {"Gzip", echo + "Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\n\x1f\x8b\x08", 415,
+      {"Gzip", kEcho + "Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\n\x1f\x8b\x08", 415,
        "content_encoding"},
+  };
+}
+
+std::vector<HostileCase> head_cases() {
+  return {
+      // Too large.
+      {"Headers400", kLine + kHost + filled(400, "A: b\r\n") + "\r\n", 431, "head_too_large"},
+      {"Header1MB", kLine + kHost + "A: " + std::string(1 << 20, 'x'), 431, "head_too_large"},
+      {"Target5KB", "GET /" + std::string(5000, 'x') + " HTTP/1.1\r\n" + kHost + "\r\n", 414,
+       "target_too_long"},
       // Host and path.
-      {"NoHost", line + "\r\n", 400, "bad_host"},
-      {"TwoHosts", line + host + host + "\r\n", 400, "bad_host"},
-      {"HostWithPath", line + "Host: localhost/v1/models?\r\n\r\n", 400, "bad_host"},
-      {"AbsoluteForm", "GET http://a/hello HTTP/1.1\r\n" + host + "\r\n", 400, "bad_target"},
-      {"DotDot", "GET /v1/../hello HTTP/1.1\r\n" + host + "\r\n", 400, "bad_target"},
-      {"EncodedDotDot", "GET /v1/%2e%2e/hello HTTP/1.1\r\n" + host + "\r\n", 400, "bad_target"},
-      {"EncodedNul", "GET /hello%00 HTTP/1.1\r\n" + host + "\r\n", 400, "bad_target"},
-      {"EncodedSlash", "GET /v1%2fhello HTTP/1.1\r\n" + host + "\r\n", 400, "bad_target"},
-      {"DoubleSlash", "GET //hello HTTP/1.1\r\n" + host + "\r\n", 400, "bad_target"},
-      {"Backslash", "GET /v1\\hello HTTP/1.1\r\n" + host + "\r\n", 400, "bad_target"},
+      {"NoHost", kLine + "\r\n", 400, "bad_host"},
+      {"TwoHosts", kLine + kHost + kHost + "\r\n", 400, "bad_host"},
+      {"HostWithPath", kLine + "Host: localhost/v1/models?\r\n\r\n", 400, "bad_host"},
+      {"AbsoluteForm", "GET http://a/hello HTTP/1.1\r\n" + kHost + "\r\n", 400, "bad_target"},
+      {"DotDot", "GET /v1/../hello HTTP/1.1\r\n" + kHost + "\r\n", 400, "bad_target"},
+      {"EncodedDotDot", "GET /v1/%2e%2e/hello HTTP/1.1\r\n" + kHost + "\r\n", 400, "bad_target"},
+      {"EncodedNul", "GET /hello%00 HTTP/1.1\r\n" + kHost + "\r\n", 400, "bad_target"},
+      {"EncodedSlash", "GET /v1%2fhello HTTP/1.1\r\n" + kHost + "\r\n", 400, "bad_target"},
+      {"DoubleSlash", "GET //hello HTTP/1.1\r\n" + kHost + "\r\n", 400, "bad_target"},
+      {"Backslash", "GET /v1\\hello HTTP/1.1\r\n" + kHost + "\r\n", 400, "bad_target"},
       // Lines.
-      {"ObsFold", line + host + "A: b\r\n c\r\n\r\n", 400, "bad_header"},
-      {"Nul", line + host + "A: b\0c\r\n\r\n"s, 400, "bad_header"},
-      {"BareLf", line + host + "A: b\n\r\n", 400, "bad_header"},
-      {"BareCr", line + host + "A: b\rc\r\n\r\n", 400, "bad_header"},
-      {"SpaceBeforeColon", line + host + "A : b\r\n\r\n", 400, "bad_header"},
-      {"LeadingEmptyLine", "\r\n" + line + host + "\r\n", 400, "bad_request_line"},
+      {"ObsFold", kLine + kHost + "A: b\r\n c\r\n\r\n", 400, "bad_header"},
+      {"Nul", kLine + kHost + "A: b\0c\r\n\r\n"s, 400, "bad_header"},
+      {"BareLf", kLine + kHost + "A: b\n\r\n", 400, "bad_header"},
+      {"BareCr", kLine + kHost + "A: b\rc\r\n\r\n", 400, "bad_header"},
+      {"SpaceBeforeColon", kLine + kHost + "A : b\r\n\r\n", 400, "bad_header"},
+      {"LeadingEmptyLine", "\r\n" + kLine + kHost + "\r\n", 400, "bad_request_line"},
       {"TlsGreeting", "\x16\x03\x01\x02\x00\x01"s, 400, "bad_request_line"},
       {"Binary", "\xff\xfe\xfd"s, 400, "bad_request_line"},
       // Methods, versions, expectations.
-      {"Http10", "GET /hello HTTP/1.0\r\n" + host + "\r\n", 505, "http_version"},
+      {"Http10", "GET /hello HTTP/1.0\r\n" + kHost + "\r\n", 505, "http_version"},
       {"Http09", "GET /hello\r\n", 400, "bad_request_line"},
       {"Http2Preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "http_version"},
-      {"Trace", "TRACE /hello HTTP/1.1\r\n" + host + "\r\n", 405, "method_not_allowed"},
-      {"Connect", "CONNECT a:443 HTTP/1.1\r\n" + host + "\r\n", 405, "method_not_allowed"},
-      {"Delete", "DELETE /hello HTTP/1.1\r\n" + host + "\r\n", 405, "method_not_allowed", false},
-      {"UnknownMethod", "FROB /hello HTTP/1.1\r\n" + host + "\r\n", 405, "method_not_allowed",
+      {"Trace", "TRACE /hello HTTP/1.1\r\n" + kHost + "\r\n", 405, "method_not_allowed"},
+      {"Connect", "CONNECT a:443 HTTP/1.1\r\n" + kHost + "\r\n", 405, "method_not_allowed"},
+      {"Delete", "DELETE /hello HTTP/1.1\r\n" + kHost + "\r\n", 405, "method_not_allowed", false},
+      {"UnknownMethod", "FROB /hello HTTP/1.1\r\n" + kHost + "\r\n", 405, "method_not_allowed",
        false},
-      {"UnknownPath", "GET /nothing HTTP/1.1\r\n" + host + "\r\n", 404, "unknown_url", false},
+      {"UnknownPath", "GET /nothing HTTP/1.1\r\n" + kHost + "\r\n", 404, "unknown_url", false},
       {"UnknownPathWithBody", post("/nothing", "abc"), 404, "unknown_url"},
-      {"Expect200", echo + "Expect: 200-ok\r\nContent-Length: 3\r\n\r\n", 417,
+      {"Expect200", kEcho + "Expect: 200-ok\r\nContent-Length: 3\r\n\r\n", 417,
        "expectation_failed"},
   };
+}
+
+std::vector<HostileCase> hostile_cases() {
+  std::vector<HostileCase> cases = head_cases();
+  for (HostileCase& body_case : body_cases()) cases.push_back(std::move(body_case));
+  return cases;
 }
 
 class Hostile : public ::testing::TestWithParam<HostileCase> {};

@@ -2,7 +2,7 @@
 // Keys on a running server: every path needs one, unless the listener opens it by name.
 #include <gtest/gtest.h>
 
-#include "serve/http_test_client.h"
+#include "serve/http_client_test.h"
 
 namespace tandem::serve::testing {
 namespace {

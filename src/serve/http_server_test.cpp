@@ -2,7 +2,7 @@
 // The plain life of requests and connections.
 #include "serve/http_server.h"
 
-#include "serve/http_test_client.h"
+#include "serve/http_client_test.h"
 
 namespace tandem::serve::testing {
 namespace {

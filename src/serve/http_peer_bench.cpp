@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serve/http_bench_peer.h"
+#include "serve/http_peer_bench.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
