@@ -261,7 +261,7 @@ TEST_F(RealVocabulary, DecodeGivesBackWhatNfcLeavesAlone) {
   }
 }
 
-// a build with sanitizers and far below that of a quadratic step.
+// A megabyte that is one piece, or the worst for NFC. The bound is far above what a build
 // with sanitizers needs and far below what a quadratic step would take.
 TEST_F(RealVocabulary, AMegabyteOfOneThingTakesNoLong) {
   using std::chrono::steady_clock;
