@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "engine/differential_harness.h"
+#include "engine/differential_harness_test.h"
 
 namespace tandem::engine {
 namespace {

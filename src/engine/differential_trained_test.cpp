@@ -2,7 +2,7 @@
 // The differential test over the model that ships with the project: slower, so under its own label.
 #include <gtest/gtest.h>
 
-#include "engine/differential_harness.h"
+#include "engine/differential_harness_test.h"
 #include "model/safetensors.h"
 
 namespace tandem::engine {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model that costs nothing and tells on every mix-up: for tests, benches and the simulator. The
 // running hash of a sequence's tokens is written into its KV, differently for each layer, kind and
-// head; a row's next token is drawn from a hash of what *stands* in the KV of all its positions. A
-// page that is stale, foreign, half written, swapped or altered in any byte gives another token than
-// fake_next() computes from the tokens alone.
+// head; a row's next token is drawn from a hash of what *stands* in the KV of all its positions.
+// A page that is stale, foreign, half written, swapped or altered in any byte gives another token
+// than fake_next() computes from the tokens alone.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/differential_harness.h"
+#include "engine/differential_harness_test.h"
 
 #include <atomic>
 #include <bit>
