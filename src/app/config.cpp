@@ -146,6 +146,14 @@ Result<Command> parse_command_line(int argc, const char* const* argv) {
   add_serve(app, serve);
   add_generate(app, generate);
   add_inspect(app, inspect);
+  if (argc > 1 && argv[1][0] != '-' &&
+      std::ranges::none_of(app.get_subcommands(nullptr),
+                           [&](const CLI::App* sub) { return sub->check_name(argv[1]); })) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "there is no command '" + std::string(argv[1]) +
+                     "'; there are serve, generate and inspect (see --help)",
+                 ""};
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -63,7 +63,7 @@ def test_generate_streams_the_greedy_answer():
 def test_inspect_tells_what_is_in_a_model():
     result = tandem("inspect", str(MODEL))
     assert result.returncode == 0, result.stderr
-    for word in ("qwen3_moe", "16 experts", "model-00001-of-"):
+    for word in ("qwen3_moe", "16, 4 per token", "model-00001-of-"):
         assert word in result.stdout, result.stdout
 
 
