@@ -132,7 +132,7 @@ std::vector<Case> json_cases() {
   };
 }
 
-std::vector<Case> sampling_cases() {
+std::vector<Case> number_cases() {
   return {
       {"S1 n 0", kChat, chat({{"n", 0}}), 400, "n"},
       {"S1 n 129", kChat, chat({{"n", 129}}), 400, "n"},
@@ -182,6 +182,11 @@ std::vector<Case> sampling_cases() {
        "repetition_penalty"},
       {"S5 seed 2^64", kChat, literal("seed", "18446744073709551616"), 400, "seed"},
       {"S5 seed 1.5", kChat, chat({{"seed", 1.5}}), 400, "seed"},
+  };
+}
+
+std::vector<Case> token_and_name_cases() {
+  return {
       {"S6 id -1", kChat, chat({{"logit_bias", {{"-1", 1}}}}), 400, "logit_bias"},
       {"S6 id of the vocabulary's size", kChat, chat({{"logit_bias", {{"300", 1}}}}), 400,
        "logit_bias"},
@@ -304,7 +309,11 @@ TEST(ServiceLimits, BadJsonAndFieldsAreRefusedByName) {
 }
 
 TEST(ServiceLimits, BadSamplingAndBudgetsAreRefusedByName) {
-  check_all(sampling_cases());
+  check_all(number_cases());
+}
+
+TEST(ServiceLimits, BadTokensStopsAndNamesAreRefusedByName) {
+  check_all(token_and_name_cases());
 }
 
 TEST(ServiceLimits, WhatIsNotSupportedIsRefusedByName) {
