@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The subcommands. Each returns the program's exit code: 0 well, 1 failed while running, 2 the user's settings.
+// The subcommands. Each returns the program's exit code: 0 well, 1 failed while running, 2 the
+// user's settings.
 #pragma once
 
 #include "app/config.h"

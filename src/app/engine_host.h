@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine of this process with everything it runs on: model, KV memory, thread teams and the threads that step it.
-// serve and generate make one; the front end talks to it through its Link.
+// The engine of this process with everything it runs on: model, KV memory, thread teams and the
+// threads that step it. serve and generate make one; the front end talks to it through its Link.
 #pragma once
 
 #include <atomic>

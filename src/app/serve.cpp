@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tandem serve: puts the engine, the service, two listeners and the signals together on one I/O thread.
+// tandem serve: puts the engine, the service, two listeners and the signals together on one I/O
+// thread.
 #include <fmt/format.h>
 
 #include <boost/asio/io_context.hpp>
@@ -64,8 +65,8 @@ serve::ServiceOptions service_options(const ServeFlags& flags, const LoadedText&
   return options;
 }
 
-// Everything that lives while the server runs. Destroyed in the reverse order: listeners, then the workers that may
-// still post to the I/O loop, then the service, then the loop itself.
+// Everything that lives while the server runs. Destroyed in the reverse order: listeners, then the
+// workers that may still post to the I/O loop, then the service, then the loop itself.
 class Server {
  public:
   Server(const ServeFlags& flags, const LoadedText& text, engine::Link& link,

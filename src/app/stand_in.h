@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that costs nothing behind the real front end, for `tandem serve --stand-in`: measures HTTP, JSON,
-// tokenising and streaming alone. The thread around serve::FakeEngine.
+// A model that costs nothing behind the real front end, for `tandem serve --stand-in`: measures
+// HTTP, JSON, tokenising and streaming alone. The thread around serve::FakeEngine.
 #pragma once
 
 #include <atomic>

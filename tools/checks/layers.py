@@ -44,7 +44,7 @@ def read_layers(path: Path) -> dict[str, set[str]]:
 
 
 def is_support(name: str) -> bool:
-    return bool(re.search(r"_(test|bench|fuzz)\.(cpp|cu|h)$|_driver\.cpp$", name))
+    return bool(re.search(r"(^|_)(test|bench|fuzz)(_\w+)?\.(cpp|cu|h)$|_driver\.cpp$", name))
 
 
 def check_file(path: Path, layers: dict[str, set[str]]) -> list[str]:
