@@ -32,16 +32,16 @@ test-slow: install-test  ## the suites labelled slow
 debug: install-test  ## tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	cmake --preset cpu-debug
 	cmake --build build-debug -j $(JOBS)
-	TANDEM_PYTHON=$(PYTHON) tools/checks/run_tests.sh build-debug -LE "slow|e2e"
+	TANDEM_PYTHON=$(PYTHON) tools/checks/run_tests.sh build-debug -LE "slow|e2e" -E "^text_|^golden_"
 
 tsan: install-test  ## the tests with threads under ThreadSanitizer
 	cmake --preset cpu-tsan
-	cmake --build build-tsan -j $(JOBS) --target engine_test serve_test
-	tools/checks/run_tests.sh build-tsan -L threads
+	cmake --build build-tsan -j $(JOBS) --target app_test transfer_test engine_test serve_http_test
+	tools/checks/run_tests.sh build-tsan -L threads -E "EngineStorm"
 
 fuzz: install-test  ## every fuzz target for TANDEM_FUZZ_SECONDS (60)
 	cmake --preset cpu-fuzz
-	cmake --build build-fuzz -j $(JOBS)
+	cmake --build build-fuzz -j $(JOBS) --target tandem_fuzz_targets
 	tools/checks/run_tests.sh build-fuzz -L fuzz
 
 bench: install-test  ## every benchmark; figures as JSON lines in build/bench.jsonl

@@ -18,7 +18,7 @@ struct EngineFlags {
   std::filesystem::path model_dir;
   bool whole = false;           // one worker, no handoff
   int32_t page_tokens = 64;     // tokens of one KV page
-  double kv_gib = 0.5;          // KV memory of each worker
+  double kv_gib = 1.0;          // KV memory of each worker
   int32_t context_tokens = 0;   // prompt + output; 0: the model's own
   int32_t batch_tokens = 1024;  // rows of one step
   int32_t chunk_tokens = 256;   // rows of one prompt in one step

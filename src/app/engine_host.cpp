@@ -37,13 +37,21 @@ Result<int32_t> pages_of(const EngineFlags& flags, const model::KvLayout& layout
   return static_cast<int32_t>(std::min(pages, 1e9));
 }
 
+// Rows of one step: what was asked for, but always room for every running sequence and one page of
+// a prompt, which the scheduler insists on.
+int32_t batch_rows(const EngineFlags& flags) {
+  return std::max(flags.batch_tokens, flags.sequences + flags.page_tokens);
+}
+
 engine::WorkerSettings worker_settings(const EngineFlags& flags, const model::ModelConfig& config,
-                                       int32_t pages) {
+                                       int32_t pages, bool one_tenant) {
   engine::WorkerSettings worker;
-  worker.sched.rows_max = std::max(flags.batch_tokens, flags.sequences);
-  worker.sched.chunk_rows_max = std::min(flags.chunk_tokens, flags.batch_tokens);
+  worker.sched.rows_max = batch_rows(flags);
+  worker.sched.chunk_rows_max = flags.chunk_tokens;
   worker.sched.sequences_max = flags.sequences;
   worker.sched.waiting_max = flags.queue;
+  // Where keys tell tenants apart, none of them may fill more than half of the line.
+  worker.sched.tenant_waiting_max = one_tenant ? flags.queue : std::max(1, flags.queue / 2);
   worker.sched.context_tokens_max = context_tokens(flags, config);
   worker.sched.prefix_cache = flags.prefix_cache;
   worker.page_count = pages;
@@ -67,7 +75,7 @@ engine::Compute EngineHost::make_compute(const Args& args, int threads) {
   auto seat = std::make_unique<Seat>();
   seat->team = std::make_unique<CpuTeam>(threads);
   const model::ForwardLimits limits{
-      .batch_rows_max = std::max(args.flags.batch_tokens, args.flags.sequences),
+      .batch_rows_max = batch_rows(args.flags),
       .logit_rows_max = std::max(engine::WorkerSettings{}.logit_rows_max, args.flags.sequences),
       .context_tokens_max = context_tokens(args.flags, args.text.config),
       .page_tokens = args.flags.page_tokens};
@@ -87,11 +95,19 @@ Result<void> EngineHost::build(const Args& args) {
                              context, args.text.config.max_position),
                  "context-tokens"};
   }
+  if (args.flags.chunk_tokens < args.flags.page_tokens) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        fmt::format("--chunk-tokens {} is less than --page-tokens {}: a chunk ends at a page",
+                    args.flags.chunk_tokens, args.flags.page_tokens),
+        "chunk-tokens"};
+  }
   CpuTeam packing(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
   model_.emplace(TRY(load_model(args.flags.model_dir, args.text.config,
                                 Exec{.parallel_for = packing.as_parallel_for()}, args.quiet)));
   const int32_t pages = TRY(pages_of(args.flags, model_->kv_layout(args.flags.page_tokens)));
-  engine::WorkerSettings worker = worker_settings(args.flags, args.text.config, pages);
+  engine::WorkerSettings worker =
+      worker_settings(args.flags, args.text.config, pages, args.one_tenant);
   return args.flags.whole ? build_whole(args, worker) : build_split(args, worker);
 }
 

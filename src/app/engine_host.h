@@ -25,7 +25,8 @@ class EngineHost {
     const EngineFlags& flags;
     const LoadedText& text;
     std::string model_name;
-    bool quiet = false;  // no progress
+    bool one_tenant = true;  // no API keys tell clients apart
+    bool quiet = false;      // no progress
   };
   // Loads the weights and reserves all memory; errors name the flag or the file.
   static Result<std::unique_ptr<EngineHost>> create(const Args& args);

@@ -41,7 +41,19 @@ void prepare_process() {
   spdlog::set_level(spdlog::level::warn);
 }
 
+// The vector loops need this much; an older processor would stop at an illegal instruction.
+bool processor_is_supported() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("ssse3") != 0;
+#else
+  return true;
+#endif
+}
+
 int run(int argc, const char* const* argv) {
+  if (!processor_is_supported()) {
+    return fail_start({ErrorCode::kUnsupported, "this processor lacks SSSE3", ""});
+  }
   Result<Command> command = parse_command_line(argc, argv);
   if (!command.ok()) return fail_start(command.error());
   if (const auto* help = std::get_if<HelpFlags>(&command.value())) {

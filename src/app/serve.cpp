@@ -216,8 +216,10 @@ Result<bool> serve_model(const ServeFlags& flags) {
     stand_in.stop();
     return drained;
   }
-  const auto host =
-      TRY(EngineHost::create({.flags = flags.engine, .text = text, .model_name = name}));
+  const auto host = TRY(EngineHost::create({.flags = flags.engine,
+                                            .text = text,
+                                            .model_name = name,
+                                            .one_tenant = flags.api_key_file.empty()}));
   Server server(flags, text, host->link(), host->info(), host->clock());
   TRY(server.open());
   host->start();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Time as a value that is passed in. Workers are step(now), so tests and the simulator set the
-// time. Monotonic only: wall-clock time appears in logs and in the "created" field of an answer,
+// time. Monotonic only: wall-clock time appears in logs and in an answer's "created" and Date fields,
 // nowhere else.
 #pragma once
 
