@@ -6,7 +6,7 @@ ARGS ?=
 JOBS ?= $(shell nproc)
 PYTHON := $(CURDIR)/.venv/bin/python
 
-.PHONY: serve build test test-slow bench checks debug tsan fuzz install-test clean
+.PHONY: serve build test test-slow bench checks tidy debug tsan fuzz install-test clean
 
 serve: build  ## build and start the server with the model that ships
 	exec build/tandem serve $(MODEL) --port $(PORT) $(ARGS)
@@ -31,7 +31,7 @@ test-slow: install-test  ## the suites labelled slow
 
 debug: install-test  ## tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	cmake --preset cpu-debug
-	cmake --build build-debug -j $(JOBS)
+	cmake --build build-debug -j $(JOBS) --target tandem_tests
 	TANDEM_PYTHON=$(PYTHON) tools/checks/run_tests.sh build-debug -LE "slow|e2e" -E "^text_|^golden_"
 
 tsan: install-test  ## the tests with threads under ThreadSanitizer
@@ -55,6 +55,10 @@ checks: install-test  ## format, layers, style, self-contained headers, clang-ti
 	tools/checks/format.sh
 	cmake --preset cpu-release -DTANDEM_TESTS=ON -DTANDEM_BENCHES=ON >/dev/null
 	$(PYTHON) tools/checks/headers.py --build build --jobs $(JOBS)
+	$(PYTHON) tools/checks/tidy.py --build build --jobs $(JOBS) --skip serve app
+
+tidy: install-test  ## clang-tidy over all of src/ (checks leaves out the two folders with the heaviest headers)
+	cmake --preset cpu-release -DTANDEM_TESTS=ON -DTANDEM_BENCHES=ON >/dev/null
 	$(PYTHON) tools/checks/tidy.py --build build --jobs $(JOBS)
 
 clean:

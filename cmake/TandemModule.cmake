@@ -23,6 +23,7 @@ function(tandem_test)
     set(T_LABELS cpu)
   endif()
   add_executable(${T_NAME} ${T_SOURCES})
+  add_dependencies(tandem_tests ${T_NAME})
   list(TRANSFORM T_DEPS PREPEND tandem_)
   target_link_libraries(${T_NAME} PRIVATE tandem_flags ${T_DEPS} ${T_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
   target_compile_definitions(${T_NAME} PRIVATE TANDEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
