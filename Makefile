@@ -6,7 +6,7 @@ ARGS ?=
 JOBS ?= $(shell nproc)
 PYTHON := $(CURDIR)/.venv/bin/python
 
-.PHONY: serve build test test-slow bench checks tidy debug tsan fuzz install-test clean
+.PHONY: serve build test test-slow bench checks deep-checks tidy debug tsan fuzz install-test clean
 
 serve: build  ## build and start the server with the model that ships
 	exec build/tandem serve $(MODEL) --port $(PORT) $(ARGS)
@@ -54,6 +54,8 @@ checks: install-test  ## format, layers, style, self-contained headers, clang-ti
 	$(PYTHON) tools/checks/layers.py
 	$(PYTHON) tools/checks/style.py
 	tools/checks/format.sh
+
+deep-checks: checks  ## self-contained headers and clang-tidy
 	cmake --preset cpu-release -DTANDEM_TESTS=ON -DTANDEM_BENCHES=ON >/dev/null
 	$(PYTHON) tools/checks/headers.py --build build --jobs $(JOBS)
 	$(PYTHON) tools/checks/tidy.py --build build --jobs $(JOBS) --skip serve app

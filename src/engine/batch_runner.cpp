@@ -124,11 +124,11 @@ void BatchRunner::take_logits(const Piece& piece, const sched::Scheduler& schedu
                                .output = tokens.subspan(submit.prompt.size()),
                                .stop_ids = submit.stop_ids},
                               submit.sampling);
-      if (token.ok()) result.token = std::move(token).value();
+      if (token.ok()) result.token = std::move(token.value());
     } else if (submit.prompt_logprobs >= 0 && position < prompt_tokens) {
       token = compute_.score(logits, submit.prompt[static_cast<size_t>(position)],
                              submit.prompt_logprobs);
-      if (token.ok()) result.prompt_logprobs.push_back(std::move(token).value());
+      if (token.ok()) result.prompt_logprobs.push_back(std::move(token.value()));
     } else if (!all_finite(logits)) {
       token = Error{ErrorCode::kInternal, "the model's output is not finite", ""};
     }
