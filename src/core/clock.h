@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Time as a value that is passed in. Workers are step(now), so tests and the simulator set the
-// time. Monotonic only: wall-clock time appears in logs and in an answer's "created" and Date fields,
-// nowhere else.
+// time. Monotonic only: wall-clock time appears in logs and in the "created" and Date fields of
+// an answer, nowhere else.
 #pragma once
 
 #include <chrono>
