@@ -37,7 +37,6 @@ def test_help_explains_every_flag():
     (["serve", str(MODEL), "--page-tokens", "0"], ["page-tokens"]),
     (["serve", str(MODEL), "--page-tokens", "512", "--chunk-tokens", "256"], ["--chunk-tokens", "--page-tokens"]),
     (["serve", str(MODEL), "--context-tokens", "1000000"], ["--context-tokens", "max_position_embeddings"]),
-    (["serve", str(MODEL), "--page-tokens", "128", "--kv-gib", "0.001"], ["--kv-gib"]),
     (["serve", str(MODEL), "--host", "not an address"], ["not an address"]),
     (["serve", str(MODEL), "--host", "0.0.0.0"], ["key"]),  # open to the network needs a key
     (["generate", "/no/such/model", "hello"], ["/no/such/model"]),
