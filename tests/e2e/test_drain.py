@@ -23,6 +23,12 @@ def wait_until_running(server: Server, count: int) -> None:
         time.sleep(0.01)
 
 
+def send_long_stream(connection) -> None:
+    body = json.dumps(completion(3900, stream=True)).encode()
+    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                       b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+
 @pytest.mark.parametrize("mode", [[], ["--whole"]], ids=["split", "whole"])
 def test_running_requests_finish(tmp_path, mode):
     server = Server(*mode, log_path=tmp_path / "log.txt")
@@ -44,9 +50,7 @@ def test_what_is_over_the_deadline_gets_an_error_and_the_server_ends(tmp_path):
     server = Server("--drain-seconds", "1", log_path=tmp_path / "log.txt")
     try:
         with server.connect(60) as connection:
-            body = json.dumps(completion(3900, stream=True)).encode()
-            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                               b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            send_long_stream(connection)
             wait_until_running(server, 1)
             begin = time.monotonic()
             server.process.send_signal(signal.SIGTERM)
@@ -67,9 +71,7 @@ def test_a_second_signal_ends_at_once(tmp_path):
     server = Server("--drain-seconds", "60", log_path=tmp_path / "log.txt")
     try:
         with server.connect(60) as connection:
-            body = json.dumps(completion(3900, stream=True)).encode()
-            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                               b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            send_long_stream(connection)
             wait_until_running(server, 1)
             server.process.send_signal(signal.SIGTERM)
             time.sleep(0.2)
